@@ -22,119 +22,42 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _alibi_attention_forward(query, key, value, slopes):
-    if _alone(query, key, value, slopes):
+    if rt.unrecorded(query, key, value, slopes):
         return _alibi_attention_forward_in_place(query, key, value, slopes)
-    low = _of_product(query, key, value, slopes)
+    low = rt.autocast_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value = _cast(low, query, key, value)
-    slopes = _cast(wide, slopes)[0]
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
+    query, key, value = rt.cast(low, query, key, value)
+    slopes = rt.cast(wide, slopes)[0]
+    position = rt.positions(query.shape[-2], query).unsqueeze(1)
+    position2 = rt.positions(key.shape[-2], query)
     u = (position2 - position).to(wide)
     ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-    chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(chosen, -1).tril()
+    P = torch.softmax(
+        torch.where(position2 <= position, S, torch.finfo(wide).min), -1
+    ).tril()
     output = P.to(low) @ value
     return output, P
 
 
 def _alibi_attention_forward_in_place(query, key, value, slopes):
-    low = _of_product(query, key, value, slopes)
+    low = rt.autocast_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value = _cast(low, query, key, value)
-    slopes = _cast(wide, slopes)[0]
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
+    query, key, value = rt.cast(low, query, key, value)
+    slopes = rt.cast(wide, slopes)[0]
+    position = rt.positions(query.shape[-2], query).unsqueeze(1)
+    position2 = rt.positions(key.shape[-2], query)
     u = (position2 - position).to(wide)
     ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
     S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
-    chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(chosen, -1, out=chosen).tril_()
+    part = torch.where(position2 <= position, S, torch.finfo(wide).min)
+    P = torch.softmax(part, -1, out=part).tril_()
     output = P.to(low) @ value
     return output, P
 
@@ -145,26 +68,26 @@ def _alibi_attention_backward(ctx, G):
     key_shape = ctx.key_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
+    query, key, value, G = rt.cast(low, query, key, value, G)
+    P = rt.cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_slopes = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
-        product = (grad_S.to(low) @ key).to(wide)
-        grad_query = product.div_(math.sqrt(query_shape[-1]))
+        grad_query = (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
     if ctx.needs_input_grad[1]:
-        product2 = (grad_S.mT.to(low) @ query).to(wide)
-        grad_key = product2.div_(math.sqrt(query_shape[-1]))
+        grad_key = (grad_S.mT.to(low) @ query).to(wide).div_(math.sqrt(query_shape[-1]))
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        position = _positions(query_shape[-2], G).unsqueeze(1)
-        u = (_positions(key_shape[-2], G) - position).to(wide)
-        part = query_shape[-3]
-        product3 = grad_S.sum_to_size((part, query_shape[-2], key_shape[-2])) * u
-        grad_slopes = product3.sum((1, 2))
+        u = (
+            rt.positions(key_shape[-2], G)
+            - rt.positions(query_shape[-2], G).unsqueeze(1)
+        ).to(wide)
+        grad_slopes = (
+            grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2])) * u
+        ).sum((1, 2))
     return grad_query, grad_key, grad_value, grad_slopes
 
 
@@ -181,31 +104,32 @@ class _AlibiAttention(Function):
         _, P = result
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value, slopes)
+        ctx.low = rt.autocast_product(query, key, value, slopes)
         ctx.query_shape = query.shape
         ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _alibi_attention_backward(ctx, G)
         query, key, value, slopes, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, key, value, G = _cast(low, query, key, value, G)
-        slopes = _cast(wide, slopes)[0]
+        query, key, value, G = rt.cast(low, query, key, value, G)
+        slopes = rt.cast(wide, slopes)[0]
         grad_query = grad_key = grad_value = grad_slopes = None
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        position2 = _positions(key.shape[-2], G)
+        position = rt.positions(query.shape[-2], G).unsqueeze(1)
+        position2 = rt.positions(key.shape[-2], G)
         u = (position2 - position).to(wide)
         ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-        chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-        P = torch.softmax(chosen, -1).tril()
+        P = torch.softmax(
+            torch.where(position2 <= position, S, torch.finfo(wide).min), -1
+        ).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -221,146 +145,36 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part2 = query.shape[-3]
-            part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
-            grad_slopes = (part3 * u).sum((1, 2))
+            grad_slopes = (
+                grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
+                * u
+            ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 
 
 def alibi_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,h,i,e]:
+    """Returns output[*b,h,i,e] of query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e] and
+    slopes[h].
 
-        S[*b,h,i,j] = slopes[h]·(j − i) + 1/√(size(d))·Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
-        P[*b,h,i,j] = softmax[j | j ≤ i](S[*b,h,i,j])
-        output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
-
-    Args:
-        query[*b, h, i, d]: float
-        key[*b, h, j, d]: float
-        value[*b, h, j, e]: float
-        slopes[h]: float
-
-    Raises:
-        TypeError: query, key, value or slopes is not a floating-point tensor
-        ValueError: query, key, value or slopes has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, h, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: query must be a tensor, not {type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(slopes, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: slopes must be a tensor, not {type(slopes).__name__}"
-        )
-    if query.dim() < 3:
-        raise ValueError(
-            "alibi_attention: query must have at least 3 axes [*b, h, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 3:
-        raise ValueError(
-            "alibi_attention: key must have at least 3 axes [*b, h, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 3:
-        raise ValueError(
-            "alibi_attention: value must have at least 3 axes [*b, h, j, e], not "
-            f"{value.dim()}"
-        )
-    if slopes.dim() != 1:
-        raise ValueError(
-            f"alibi_attention: slopes must have 1 axis [h], not {slopes.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            f"alibi_attention: query must be a floating-point tensor, not {query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            f"alibi_attention: key must be a floating-point tensor, not {key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            f"alibi_attention: value must be a floating-point tensor, not {value.dtype}"
-        )
-    if not slopes.is_floating_point():
-        raise TypeError(
-            "alibi_attention: slopes must be a floating-point tensor, not "
-            f"{slopes.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"alibi_attention: key is on {key.device}, but query is on {query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"alibi_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    if slopes.device != query.device:
-        raise ValueError(
-            f"alibi_attention: slopes is on {slopes.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-3]
-    if key.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"alibi_attention: key must have {len(b_shape) + 3} axes [*b, h, j, d], not "
-            f"{key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"alibi_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"alibi_attention: value must have {len(b_shape) + 3} axes [*b, h, j, e], "
-            f"not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"alibi_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"alibi_attention: index h has size {query.shape[-3]} on axis -3 of query "
-            f"but {key.shape[-3]} on axis -3 of key"
-        )
-    if value.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"alibi_attention: index h has size {query.shape[-3]} on axis -3 of query "
-            f"but {value.shape[-3]} on axis -3 of value"
-        )
-    if slopes.shape[0] != query.shape[-3]:
-        raise ValueError(
-            f"alibi_attention: index h has size {query.shape[-3]} on axis -3 of query "
-            f"but {slopes.shape[0]} on axis 0 of slopes"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"alibi_attention: index d has size {query.shape[-1]} on axis -1 of query "
-            f"but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"alibi_attention: index j has size {key.shape[-2]} on axis -2 of key but "
-            f"{value.shape[-2]} on axis -2 of value"
-        )
+    if (
+        not rt.floating(query, key, value, slopes)
+        or query.dim() < 3
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+        or slopes.shape != query.shape[-3:-2]
+    ):
+        signature = "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], slopes[h]"
+        raise rt.explained("alibi_attention", signature, query, key, value, slopes)
     if torch.compiler.is_compiling():
-        query, key, value, slopes = _distinct(query, key, value, slopes)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value, slopes = rt.distinct(query, key, value, slopes)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _alibi_attention_forward(query, key, value, slopes)[0]
-    return _applied(_AlibiAttention, query, key, value, slopes)[0]
+    return rt.apply(_AlibiAttention, query, key, value, slopes)[0]

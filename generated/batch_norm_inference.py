@@ -16,126 +16,47 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    if _alone(input, running_mean, running_var, weight, bias):
+    if rt.unrecorded(input, running_mean, running_var, weight, bias):
         return _batch_norm_inference_forward_in_place(
             input, running_mean, running_var, weight, bias, eps
         )
-    dtype = _of_float32(input, running_mean, running_var, weight, bias)
-    given = _wide(input, running_mean, running_var, weight, bias)
+    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
+    given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = inverse_root * (input - running_mean.unsqueeze(1))
+    xhat = (running_var + eps).rsqrt().unsqueeze(1) * (
+        input - running_mean.unsqueeze(1)
+    )
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    added = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part2 = part if bias is None else part + bias.unsqueeze(1)
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return rt.no_view(output.to(dtype))
 
 
 def _batch_norm_inference_forward_in_place(
     input, running_mean, running_var, weight, bias, eps
 ):
-    dtype = _of_float32(input, running_mean, running_var, weight, bias)
-    given = _wide(input, running_mean, running_var, weight, bias)
+    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
+    given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root)
+    xhat = (input - running_mean.unsqueeze(1)).mul_(
+        (running_var + eps).rsqrt().unsqueeze(1)
+    )
     part = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
-    added = part if bias is None else part.add_(bias.unsqueeze(1))
-    part2 = added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype)
-    return _no_view(part2)
+    part2 = part if bias is None else part.add_(bias.unsqueeze(1))
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return rt.no_view(output.to(dtype))
 
 
 def _batch_norm_inference_backward(ctx, G):
@@ -143,7 +64,7 @@ def _batch_norm_inference_backward(ctx, G):
     eps = ctx.eps
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    given = _wide(input, running_mean, running_var, weight, G)
+    given = rt.widened(input, running_mean, running_var, weight, G)
     input, running_mean, running_var, weight, G = given
     needs = ctx.needs_input_grad
     needs_grad_bias = needs[4] or needs[1]
@@ -165,14 +86,23 @@ def _batch_norm_inference_backward(ctx, G):
     if needs_grad_bias:
         grad_bias = G.sum((0, 2))
     if needs[0]:
-        part = inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
-        grad_input = (part * G).reshape(input_shape)
+        grad_input = (
+            (inverse_root2 * G).reshape(input_shape)
+            if weight is None
+            else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
+        )
     if needs[1]:
-        part2 = -grad_bias if weight is None else -weight * grad_bias
-        grad_running_mean = part2 * inverse_root
+        grad_running_mean = (
+            -grad_bias * inverse_root
+            if weight is None
+            else -weight * grad_bias * inverse_root
+        )
     if needs[2]:
-        part3 = -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
-        grad_running_var = part3 / added
+        grad_running_var = (
+            -0.5 * grad_weight / added
+            if weight is None
+            else -0.5 * weight * grad_weight / added
+        )
     if needs_grad_weight:
         grad_weight = grad_weight if ctx.needs_input_grad[3] else None
     if needs_grad_bias:
@@ -205,13 +135,13 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _batch_norm_inference_backward(ctx, G)
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        given = _wide(input, running_mean, running_var, weight, G)
+        given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
@@ -234,18 +164,23 @@ class _BatchNormInference(Function):
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            part = (
-                inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
+            grad_input = (
+                (inverse_root2 * G).reshape(input_shape)
+                if weight is None
+                else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
             )
-            grad_input = (part * G).reshape(input_shape)
         if needs[1]:
-            part2 = -grad_bias if weight is None else -weight * grad_bias
-            grad_running_mean = part2 * inverse_root
-        if needs[2]:
-            part3 = (
-                -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
+            grad_running_mean = (
+                -grad_bias * inverse_root
+                if weight is None
+                else -weight * grad_bias * inverse_root
             )
-            grad_running_var = part3 / added
+        if needs[2]:
+            grad_running_var = (
+                -0.5 * grad_weight / added
+                if weight is None
+                else -0.5 * weight * grad_weight / added
+            )
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None
         if needs_grad_bias:
@@ -269,149 +204,41 @@ def batch_norm_inference(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,c,*q]:
+    """Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
+    (None means ones) and bias[c] (None means zeros).
 
-        xhat[n,c,*q] = (input[n,c,*q] − running_mean[c])/√(running_var[c] + eps)
-        output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
-
-    Args:
-        input[n, c, *q]: float
-        running_mean[c]: float
-        running_var[c]: float
-        weight[c]: float; None means ones
-        bias[c]: float; None means zeros
-        eps: float
-
-    Raises:
-        TypeError: input, running_mean, running_var, weight or bias is not a
-            floating-point tensor; eps is not a number
-        ValueError: input, running_mean, running_var, weight or bias has the wrong
-            number of axes; the tensors are on different devices; the sizes of index c
-            differ; eps is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"batch_norm_inference: input must be a tensor, not {type(input).__name__}"
+    eps = eps if type(eps) is float else rt.number(eps, "batch_norm_inference: eps")
+    if (
+        not rt.floating(input, running_mean, running_var)
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() < 2
+        or running_mean.shape != input.shape[1:2]
+        or running_var.shape != input.shape[1:2]
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or (bias is not None and bias.shape != input.shape[1:2])
+    ):
+        signature = (
+            "input[n,c,*q], running_mean[c], running_var[c], weight[c]=None, "
+            "bias[c]=None"
         )
-    if not isinstance(running_mean, torch.Tensor):
-        raise TypeError(
-            "batch_norm_inference: running_mean must be a tensor, not "
-            f"{type(running_mean).__name__}"
+        raise rt.explained(
+            "batch_norm_inference",
+            signature,
+            input,
+            running_mean,
+            running_var,
+            weight,
+            bias,
         )
-    if not isinstance(running_var, torch.Tensor):
-        raise TypeError(
-            "batch_norm_inference: running_var must be a tensor, not "
-            f"{type(running_var).__name__}"
-        )
-    if type(eps) is not float:
-        eps = _number(eps, "batch_norm_inference: eps")
-    if input.dim() < 2:
-        raise ValueError(
-            "batch_norm_inference: input must have at least 2 axes [n, c, *q], not "
-            f"{input.dim()}"
-        )
-    if running_mean.dim() != 1:
-        raise ValueError(
-            "batch_norm_inference: running_mean must have 1 axis [c], not "
-            f"{running_mean.dim()}"
-        )
-    if running_var.dim() != 1:
-        raise ValueError(
-            "batch_norm_inference: running_var must have 1 axis [c], not "
-            f"{running_var.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not running_mean.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: running_mean must be a floating-point tensor, not "
-            f"{running_mean.dtype}"
-        )
-    if not running_var.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: running_var must be a floating-point tensor, not "
-            f"{running_var.dtype}"
-        )
-    if running_mean.device != input.device:
-        raise ValueError(
-            f"batch_norm_inference: running_mean is on {running_mean.device}, but input "
-            f"is on {input.device}"
-        )
-    if running_var.device != input.device:
-        raise ValueError(
-            f"batch_norm_inference: running_var is on {running_var.device}, but input "
-            f"is on {input.device}"
-        )
-    if running_mean.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-            f"input but {running_mean.shape[0]} on axis 0 of running_mean"
-        )
-    if running_var.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-            f"input but {running_var.shape[0]} on axis 0 of running_var"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "batch_norm_inference: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"batch_norm_inference: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "batch_norm_inference: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"batch_norm_inference: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-                f"input but {weight.shape[0]} on axis 0 of weight"
-            )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                "batch_norm_inference: bias must be a tensor, not "
-                f"{type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(
-                f"batch_norm_inference: bias must have 1 axis [c], not {bias.dim()}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                "batch_norm_inference: bias must be a floating-point tensor, not "
-                f"{bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"batch_norm_inference: bias is on {bias.device}, but input is on "
-                f"{input.device}"
-            )
-        if bias.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-                f"input but {bias.shape[0]} on axis 0 of bias"
-            )
     if torch.compiler.is_compiling():
-        given = _distinct(input, running_mean, running_var, weight, bias)
+        given = rt.distinct(input, running_mean, running_var, weight, bias)
         input, running_mean, running_var, weight, bias = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _batch_norm_inference_forward(
             input, running_mean, running_var, weight, bias, eps
         )
-    return _applied(
+    return rt.apply(
         _BatchNormInference, input, running_mean, running_var, weight, bias, eps
     )

@@ -28,129 +28,35 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _binary_cross_entropy_mean_forward(input, target, weight):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
+        min=-100
+    )
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
 
 def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    part = input.log().clamp_(min=-100).mul_(target)
+    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.mean().to(dtype)
 
 
 def _binary_cross_entropy_mean_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
+    input, target, weight, G = rt.widened(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
     difference = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -161,12 +67,13 @@ def _binary_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        part2 = G * u if weight is None else (G * weight).mul_(u)
-        ratio2 = part2.div_(difference)
-        difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
-        grad_input = difference2.div_(math.prod(input.shape))
+        part = G * u if weight is None else (G * weight).mul_(u)
+        part2 = G * target if weight is None else (G * target).mul_(weight)
+        grad_input = (
+            rt.where(mask, part.div_(difference), 0)
+            .sub_(rt.where(mask2, part2.div_(input), 0))
+            .div_(math.prod(input.shape))
+        )
     if ctx.needs_input_grad[1]:
         grad_target = (
             (clamped - clamped2).mul_(G / math.prod(input.shape))
@@ -197,10 +104,10 @@ class _BinaryCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -211,12 +118,12 @@ class _BinaryCrossEntropyMean(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            part2 = G * u if weight is None else G * weight * u
-            ratio2 = part2 / torch.where(mask, difference, 1)
-            difference2 = _where(mask, ratio2, 0) - _where(mask2, ratio, 0)
-            grad_input = difference2 / math.prod(input.shape)
+            part = G * u if weight is None else G * weight * u
+            part2 = G * target if weight is None else G * target * weight
+            grad_input = (
+                rt.where(mask, part / torch.where(mask, difference, 1), 0)
+                - rt.where(mask2, part2 / torch.where(mask2, input, 1), 0)
+            ) / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
                 G / math.prod(input.shape) * (clamped - clamped2)
@@ -230,28 +137,29 @@ class _BinaryCrossEntropyMean(Function):
 
 
 def _binary_cross_entropy_sum_forward(input, target, weight):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
+        min=-100
+    )
     loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
 
 def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    part = input.log().clamp_(min=-100).mul_(target)
+    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.sum().to(dtype)
 
 
 def _binary_cross_entropy_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
+    input, target, weight, G = rt.widened(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
     difference = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -264,10 +172,10 @@ def _binary_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+        grad_input = rt.where(mask, (product * u).div_(difference), 0).sub_(
+            rt.where(mask2, part.div_(input), 0)
+        )
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -294,10 +202,10 @@ class _BinaryCrossEntropySum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -310,10 +218,10 @@ class _BinaryCrossEntropySum(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            grad_input = rt.where(
+                mask, product * u / torch.where(mask, difference, 1), 0
+            ) - rt.where(mask2, part / torch.where(mask2, input, 1), 0)
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
@@ -323,26 +231,27 @@ class _BinaryCrossEntropySum(Function):
 
 
 def _binary_cross_entropy_none_forward(input, target, weight):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _binary_cross_entropy_none_forward_in_place(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
+        min=-100
+    )
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
 def _binary_cross_entropy_none_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    part = input.log().clamp_(min=-100).mul_(target)
+    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
     return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
 
 
 def _binary_cross_entropy_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
+    input, target, weight, G = rt.widened(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
     difference = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -355,10 +264,10 @@ def _binary_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+        grad_input = rt.where(mask, (product * u).div_(difference), 0).sub_(
+            rt.where(mask2, part.div_(input), 0)
+        )
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -385,10 +294,10 @@ class _BinaryCrossEntropyNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -401,10 +310,10 @@ class _BinaryCrossEntropyNone(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            grad_input = rt.where(
+                mask, product * u / torch.where(mask, difference, 1), 0
+            ) - rt.where(mask2, part / torch.where(mask2, input, 1), 0)
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
@@ -427,93 +336,26 @@ def binary_cross_entropy(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p],
+    target[*p] and weight[*p] (None means ones).
 
-        loss[*p] = −weight[*p]·((1 − target[*p])·max(log(1 − input[*p]), −100) + target[*p]·max(log(input[*p]), −100))
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        weight[*p]: float; None means ones
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, target or weight is not a floating-point tensor
-        ValueError: the tensors are on different devices; target or weight has the wrong
-            number of axes; the sizes of index *p differ; reduction is not one of its
-            options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"binary_cross_entropy: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"binary_cross_entropy: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "binary_cross_entropy: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "binary_cross_entropy: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"binary_cross_entropy: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.dim() != len(p_shape):
-            raise ValueError(
-                f"binary_cross_entropy: weight must have {len(p_shape)} axes [*p], not "
-                f"{weight.dim()}"
-            )
-        if weight.shape != p_shape:
-            raise ValueError(
-                f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input "
-                f"but {tuple(weight.shape)} in weight, from axis 0 on"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "binary_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+    if (
+        target is None
+        or not rt.floating_if_given(input, target, weight)
+        or target.shape != input.shape
+        or (weight is not None and weight.shape != input.shape)
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p], weight[*p]=None; reduction in mean|sum|none"
+        raise rt.explained(
+            "binary_cross_entropy", signature, input, target, weight, reduction
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight)
-    return _applied(function, input, target, weight)
+    return rt.apply(function, input, target, weight)

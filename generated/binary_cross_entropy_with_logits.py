@@ -31,85 +31,22 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
+    if rt.unrecorded(input, target, weight, pos_weight):
         return _binary_cross_entropy_with_logits_mean_forward_in_place(
             input, target, weight, pos_weight
         )
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    u = part * torch.nn.functional.logsigmoid(input) + (
+        1 - target
+    ) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
@@ -117,18 +54,22 @@ def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_we
 def _binary_cross_entropy_with_logits_mean_forward_in_place(
     input, target, weight, pos_weight
 ):
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = (
+        torch.nn.functional.logsigmoid(input)
+        .mul_(part)
+        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    )
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.mean().to(dtype)
 
 
 def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    given = rt.widened(input, target, weight, pos_weight, G)
+    input, target, weight, pos_weight, G = given
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     product = math.prod(input.shape[:-1]) * input.shape[-1]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
@@ -145,19 +86,23 @@ def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         ratio = -G / product
     if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u)
-        part5 = part4.addcmul_(product2, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product3)
+        part4 = input.sigmoid().mul_(u).addcmul_(product2, part.sigmoid_(), value=-1)
+        grad_input = part4.mul_(product3)
     if ctx.needs_input_grad[1]:
-        part6 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part6).mul_(product3)
+        grad_target = (
+            (part3 - part2).mul_(product3)
+            if pos_weight is None
+            else (part3 - pos_weight * part2).mul_(product3)
+        )
     if ctx.needs_input_grad[2]:
         u2 = (product2 * part2).addcmul_(u, part3)
         grad_weight = u2.mul_(ratio)
     if ctx.needs_input_grad[3]:
-        part7 = target if weight is None else target * weight
-        part8 = part2.mul_(part7).sum_to_size((input.shape[-1],))
-        grad_pos_weight = ratio * part8
+        grad_pos_weight = (
+            ratio * part2.mul_(target).sum_to_size((input.shape[-1],))
+            if weight is None
+            else ratio * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
+        )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -177,10 +122,10 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_with_logits_mean_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         product = math.prod(input.shape[:-1]) * input.shape[-1]
@@ -208,28 +153,34 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product3 * (u * input.sigmoid() - product2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part4 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product3 * (part3 - part4)
+            grad_target = (
+                product3 * (part3 - part2)
+                if pos_weight is None
+                else product3 * (part3 - pos_weight * part2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = product2 * part2 + u * part3
             grad_weight = ratio * u2
         if ctx.needs_input_grad[3]:
-            part5 = target if weight is None else target * weight
-            part6 = (part5 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = ratio * part6
+            grad_pos_weight = (
+                ratio * (target * part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else ratio * (target * weight * part2).sum_to_size((input.shape[-1],))
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
+    if rt.unrecorded(input, target, weight, pos_weight):
         return _binary_cross_entropy_with_logits_sum_forward_in_place(
             input, target, weight, pos_weight
         )
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    u = part * torch.nn.functional.logsigmoid(input) + (
+        1 - target
+    ) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
@@ -237,18 +188,22 @@ def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_wei
 def _binary_cross_entropy_with_logits_sum_forward_in_place(
     input, target, weight, pos_weight
 ):
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = (
+        torch.nn.functional.logsigmoid(input)
+        .mul_(part)
+        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    )
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.sum().to(dtype)
 
 
 def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    given = rt.widened(input, target, weight, pos_weight, G)
+    input, target, weight, pos_weight, G = given
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         part = -input
@@ -264,19 +219,23 @@ def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part4 = -G
     if ctx.needs_input_grad[0]:
-        part5 = input.sigmoid().mul_(u)
-        part6 = part5.addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part6.mul_(product2)
+        part5 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
+        grad_input = part5.mul_(product2)
     if ctx.needs_input_grad[1]:
-        part7 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part7).mul_(product2)
+        grad_target = (
+            (part3 - part2).mul_(product2)
+            if pos_weight is None
+            else (part3 - pos_weight * part2).mul_(product2)
+        )
     if ctx.needs_input_grad[2]:
         u2 = (product * part2).addcmul_(u, part3)
         grad_weight = u2.mul_(part4)
     if ctx.needs_input_grad[3]:
-        part8 = target if weight is None else target * weight
-        part9 = part2.mul_(part8).sum_to_size((input.shape[-1],))
-        grad_pos_weight = part4 * part9
+        grad_pos_weight = (
+            part4 * part2.mul_(target).sum_to_size((input.shape[-1],))
+            if weight is None
+            else part4 * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
+        )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -296,10 +255,10 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_with_logits_sum_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         if (
@@ -326,45 +285,55 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part5 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product2 * (part3 - part5)
+            grad_target = (
+                product2 * (part3 - part2)
+                if pos_weight is None
+                else product2 * (part3 - pos_weight * part2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = product * part2 + u * part3
             grad_weight = part4 * u2
         if ctx.needs_input_grad[3]:
-            part6 = target if weight is None else target * weight
-            part7 = (part6 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = part4 * part7
+            grad_pos_weight = (
+                part4 * (target * part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else part4 * (target * weight * part2).sum_to_size((input.shape[-1],))
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
+    if rt.unrecorded(input, target, weight, pos_weight):
         return _binary_cross_entropy_with_logits_none_forward_in_place(
             input, target, weight, pos_weight
         )
-    dtype = _promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.promoted(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    u = part * torch.nn.functional.logsigmoid(input) + (
+        1 - target
+    ) * torch.nn.functional.logsigmoid(-input)
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
 def _binary_cross_entropy_with_logits_none_forward_in_place(
     input, target, weight, pos_weight
 ):
-    dtype = _promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.promoted(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = (
+        torch.nn.functional.logsigmoid(input)
+        .mul_(part)
+        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    )
     return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
 
 
 def _binary_cross_entropy_with_logits_none_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    given = rt.widened(input, target, weight, pos_weight, G)
+    input, target, weight, pos_weight, G = given
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         part = -input
@@ -378,19 +347,23 @@ def _binary_cross_entropy_with_logits_none_backward(ctx, G):
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         part3 = torch.nn.functional.logsigmoid(part)
     if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u)
-        part5 = part4.addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product2)
+        part4 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
+        grad_input = part4.mul_(product2)
     if ctx.needs_input_grad[1]:
-        part6 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part6).mul_(product2)
+        grad_target = (
+            (part3 - part2).mul_(product2)
+            if pos_weight is None
+            else (part3 - pos_weight * part2).mul_(product2)
+        )
     if ctx.needs_input_grad[2]:
         u2 = (product * part2).addcmul_(u, part3)
         grad_weight = u2.mul_(G).neg_()
     if ctx.needs_input_grad[3]:
-        part7 = G * target if weight is None else (G * target).mul_(weight)
-        product3 = part7.mul_(part2)
-        grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
+        grad_pos_weight = (
+            -(G * target).mul_(part2).sum_to_size((input.shape[-1],))
+            if weight is None
+            else -(G * target).mul_(weight).mul_(part2).sum_to_size((input.shape[-1],))
+        )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -410,10 +383,10 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_with_logits_none_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         if (
@@ -438,15 +411,20 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part4 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product2 * (part3 - part4)
+            grad_target = (
+                product2 * (part3 - part2)
+                if pos_weight is None
+                else product2 * (part3 - pos_weight * part2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = product * part2 + u * part3
             grad_weight = -G * u2
         if ctx.needs_input_grad[3]:
-            part5 = G * target if weight is None else G * target * weight
-            product3 = part5 * part2
-            grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
+            grad_pos_weight = (
+                -(G * target * part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else -(G * target * weight * part2).sum_to_size((input.shape[-1],))
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -474,147 +452,39 @@ def binary_cross_entropy_with_logits(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p,c] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p,c] ("none") of
+    input[*p,c], target[*p,c], weight[*p,c] (None means ones) and pos_weight[c] (None
+    means ones).
 
-        loss[*p,c] = −weight[*p,c]·((1 − target[*p,c])·logsigmoid(−input[*p,c]) + target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]))
-        average = mean[*p,c](loss[*p,c])
-        total = Σ[*p,c] loss[*p,c]
-
-    Args:
-        input[*p, c]: float
-        target[*p, c]: float
-        weight[*p, c]: float; None means ones
-        pos_weight[c]: float; None means ones
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, target, weight or pos_weight is not a floating-point tensor
-        ValueError: input, target, weight or pos_weight has the wrong number of axes;
-            the tensors are on different devices; the sizes of index *p or c differ;
-            reduction is not one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy_with_logits: input must be a tensor, not "
-            f"{type(input).__name__}"
+    if (
+        target is None
+        or not rt.floating_if_given(input, target, weight, pos_weight)
+        or input.dim() < 1
+        or target.shape != input.shape
+        or (weight is not None and weight.shape != input.shape)
+        or (pos_weight is not None and pos_weight.shape != input.shape[-1:])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[*p,c], target[*p,c], weight[*p,c]=None, pos_weight[c]=None; "
+            "reduction in mean|sum|none"
         )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy_with_logits: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if input.dim() < 1:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: input must have at least 1 axis [*p, "
-            f"c], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: target must have at least 1 axis [*p, "
-            f"c], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy_with_logits: input must be a floating-point tensor, "
-            f"not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy_with_logits: target must be a floating-point tensor, "
-            f"not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: target is on {target.device}, but input "
-            f"is on {input.device}"
-        )
-    p_shape = input.shape[:-1]
-    if target.dim() != len(p_shape) + 1:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: target must have {len(p_shape) + 1} "
-            f"axes [*p, c], not {target.dim()}"
-        )
-    if target.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} in "
-            f"input but {tuple(target.shape[: len(p_shape)])} in target, from axis 0 on"
-        )
-    if target.shape[-1] != input.shape[-1]:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} on "
-            f"axis -1 of input but {target.shape[-1]} on axis -1 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "binary_cross_entropy_with_logits: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() < 1:
-            raise ValueError(
-                "binary_cross_entropy_with_logits: weight must have at least 1 axis "
-                f"[*p, c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "binary_cross_entropy_with_logits: weight must be a floating-point "
-                f"tensor, not {weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: weight is on {weight.device}, but "
-                f"input is on {input.device}"
-            )
-        if weight.dim() != len(p_shape) + 1:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: weight must have {len(p_shape) + 1} "
-                f"axes [*p, c], not {weight.dim()}"
-            )
-        if weight.shape[: len(p_shape)] != p_shape:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} "
-                f"in input but {tuple(weight.shape[: len(p_shape)])} in weight, from "
-                "axis 0 on"
-            )
-        if weight.shape[-1] != input.shape[-1]:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} "
-                f"on axis -1 of input but {weight.shape[-1]} on axis -1 of weight"
-            )
-    if pos_weight is not None:
-        if not isinstance(pos_weight, torch.Tensor):
-            raise TypeError(
-                "binary_cross_entropy_with_logits: pos_weight must be a tensor, not "
-                f"{type(pos_weight).__name__}"
-            )
-        if pos_weight.dim() != 1:
-            raise ValueError(
-                "binary_cross_entropy_with_logits: pos_weight must have 1 axis [c], "
-                f"not {pos_weight.dim()}"
-            )
-        if not pos_weight.is_floating_point():
-            raise TypeError(
-                "binary_cross_entropy_with_logits: pos_weight must be a floating-point "
-                f"tensor, not {pos_weight.dtype}"
-            )
-        if pos_weight.device != input.device:
-            raise ValueError(
-                "binary_cross_entropy_with_logits: pos_weight is on "
-                f"{pos_weight.device}, but input is on {input.device}"
-            )
-        if pos_weight.shape[0] != input.shape[-1]:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} "
-                f"on axis -1 of input but {pos_weight.shape[0]} on axis 0 of pos_weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: reduction must be one of 'mean', 'sum', "
-            f"'none', not {reduction!r}"
+        raise rt.explained(
+            "binary_cross_entropy_with_logits",
+            signature,
+            input,
+            target,
+            weight,
+            pos_weight,
+            reduction,
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight, pos_weight = _distinct(input, target, weight, pos_weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        given = rt.distinct(input, target, weight, pos_weight)
+        input, target, weight, pos_weight = given
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, pos_weight)
-    return _applied(function, input, target, weight, pos_weight)
+    return rt.apply(function, input, target, weight, pos_weight)

@@ -16,122 +16,20 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _causal_linear_attention_forward(query, key, value):
-    if _alone(query, key, value):
+    if rt.unrecorded(query, key, value):
         return _causal_linear_attention_forward_in_place(query, key, value)
-    low = _of_product(query, key, value)
+    low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
+    value = rt.cast(low, value)[0]
+    query, key = rt.cast(wide, query, key)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())
     S = (phi.to(low) @ psi.mT.to(low)).tril()
     total = S.sum(-1)
     output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
@@ -139,12 +37,12 @@ def _causal_linear_attention_forward(query, key, value):
 
 
 def _causal_linear_attention_forward_in_place(query, key, value):
-    low = _of_product(query, key, value)
+    low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
+    value = rt.cast(low, value)[0]
+    query, key = rt.cast(wide, query, key)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
     S = (phi.to(low) @ psi.mT.to(low)).tril_()
     total = S.sum(-1)
     output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
@@ -155,26 +53,26 @@ def _causal_linear_attention_backward(ctx, G):
     query, key, value, output, S, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    value, S = _cast(low, value, S)
-    query, key, output, total, G = _cast(wide, query, key, output, total, G)
+    value, S = rt.cast(low, value, S)
+    query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         total2 = (G * output).sum(-1, keepdim=True)
-        part = (G.to(low) @ value.mT).to(wide).sub_(total2)
-        grad_S = part.div_(total.unsqueeze(-1))
+        grad_S = (G.to(low) @ value.mT).to(wide).sub_(total2).div_(total.unsqueeze(-1))
         e = key.clamp(max=0).exp_()
         mask = key > 0
         e2 = query.clamp(max=0).exp_()
         mask2 = query > 0
         chosen = grad_S.tril_()
     if ctx.needs_input_grad[0]:
-        psi = _where(mask, 1 + key, e)
-        product = (chosen.to(low) @ psi.to(low)).to(wide)
-        grad_query = product.mul_(_where(mask2, 1, e2))
+        psi = rt.where(mask, 1 + key, e)
+        grad_query = (
+            (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e2))
+        )
     if ctx.needs_input_grad[1]:
-        phi = _where(mask2, 1 + query, e2)
-        product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-        grad_key = product2.mul_(_where(mask, 1, e))
+        phi = rt.where(mask2, 1 + query, e2)
+        product = (chosen.mT.to(low) @ phi.to(low)).to(wide)
+        grad_key = product.mul_(rt.where(mask, 1, e))
     if ctx.needs_input_grad[2]:
         grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
     return grad_query, grad_key, grad_value
@@ -193,7 +91,7 @@ class _CausalLinearAttention(Function):
         output, S, total = result
         ctx.mark_non_differentiable(S, total)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value)
+        ctx.low = rt.autocast_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -204,36 +102,36 @@ class _CausalLinearAttention(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_S, _grad_total):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _causal_linear_attention_backward(ctx, G)
         query, key, value, output, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        value = _cast(low, value)[0]
-        query, key, output, G = _cast(wide, query, key, output, G)
+        value = rt.cast(low, value)[0]
+        query, key, output, G = rt.cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
         e2 = query.clamp(max=0).exp()
         mask = query > 0
-        phi = _where(mask, 1 + query, e2)
+        phi = rt.where(mask, 1 + query, e2)
         e3 = key.clamp(max=0).exp()
         mask2 = key > 0
-        psi = _where(mask2, 1 + key, e3)
+        psi = rt.where(mask2, 1 + key, e3)
         part = phi.to(low)
         S = (part @ psi.mT.to(low)).tril()
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            total2 = (G * output).sum(-1, keepdim=True)
-            difference = (G.to(low) @ value.mT).to(wide) - total2
-            grad_S = difference / total.unsqueeze(-1).to(wide)
+            grad_S = (
+                (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
+            ) / total.unsqueeze(-1).to(wide)
             chosen = grad_S.tril()
         if ctx.needs_input_grad[0]:
-            grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask, 1, e2)
+            grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * rt.where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
-            grad_key = (chosen.mT.to(low) @ part).to(wide) * _where(mask2, 1, e3)
+            grad_key = (chosen.mT.to(low) @ part).to(wide) * rt.where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
             grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value
@@ -242,111 +140,24 @@ class _CausalLinearAttention(Function):
 def causal_linear_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,i,e]:
+    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
 
-        phi[*b,i,d] = where(query[*b,i,d] > 0, query[*b,i,d] + 1, exp(query[*b,i,d]))
-        psi[*b,j,d] = where(key[*b,j,d] > 0, key[*b,j,d] + 1, exp(key[*b,j,d]))
-        S[*b,i,j] = where(i ≥ j, Σ[d] phi[*b,i,d]·psi[*b,j,d], 0)
-        total[*b,i] = Σⱼ S[*b,i,j]
-        output[*b,i,e] = 1/total[*b,i]·Σⱼ S[*b,i,j]·value[*b,j,e]
-
-    Args:
-        query[*b, i, d]: float
-        key[*b, j, d]: float
-        value[*b, j, e]: float
-
-    Raises:
-        TypeError: query, key or value is not a floating-point tensor
-        ValueError: query, key or value has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *b, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            "causal_linear_attention: query must be a tensor, not "
-            f"{type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"causal_linear_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            "causal_linear_attention: value must be a tensor, not "
-            f"{type(value).__name__}"
-        )
-    if query.dim() < 2:
-        raise ValueError(
-            "causal_linear_attention: query must have at least 2 axes [*b, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 2:
-        raise ValueError(
-            "causal_linear_attention: key must have at least 2 axes [*b, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 2:
-        raise ValueError(
-            "causal_linear_attention: value must have at least 2 axes [*b, j, e], not "
-            f"{value.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "causal_linear_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            "causal_linear_attention: key must be a floating-point tensor, not "
-            f"{key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "causal_linear_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"causal_linear_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"causal_linear_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-2]
-    if key.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"causal_linear_attention: key must have {len(b_shape) + 2} axes [*b, j, "
-            f"d], not {key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"causal_linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"causal_linear_attention: value must have {len(b_shape) + 2} axes [*b, j, "
-            f"e], not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"causal_linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"causal_linear_attention: index d has size {query.shape[-1]} on axis -1 of "
-            f"query but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"causal_linear_attention: index j has size {key.shape[-2]} on axis -2 of "
-            f"key but {value.shape[-2]} on axis -2 of value"
-        )
+    if (
+        not rt.floating(query, key, value)
+        or query.dim() < 2
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+    ):
+        signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
+        raise rt.explained("causal_linear_attention", signature, query, key, value)
     if torch.compiler.is_compiling():
-        query, key, value = _distinct(query, key, value)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value = rt.distinct(query, key, value)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _causal_linear_attention_forward(query, key, value)[0]
-    return _applied(_CausalLinearAttention, query, key, value)[0]
+    return rt.apply(_CausalLinearAttention, query, key, value)[0]

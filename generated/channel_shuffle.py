@@ -10,54 +10,32 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _channel_shuffle_forward(input, groups):
-    part = input.unflatten(1, (groups, input.shape[1] // groups))
-    return part.movedim((2, 1), (1, 2)).flatten(1, 2)
+    return (
+        input.unflatten(1, (groups, input.shape[1] // groups))
+        .movedim((2, 1), (1, 2))
+        .flatten(1, 2)
+    )
 
 
 def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
-    """Returns the tensor output[n,(c g),*q]:
+    """Returns output[n,(c g),*q] of input[n,(g c),*q].
 
-        output[n,(c g),*q] = input[n,(g c),*q]
-
-    Args:
-        input[n, (g c), *q]: float
-        groups: size of index g
-
-    Raises:
-        TypeError: input is not a floating-point tensor; groups is not an integer
-        ValueError: input has the wrong number of axes; groups is not positive; the size
-            of axis (g c) of input is not divisible by groups
+    groups is the size of index g. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"channel_shuffle: input must be a tensor, not {type(input).__name__}"
-        )
     if type(groups) is not int:
-        groups = _integer(groups, "channel_shuffle: groups")
-    if input.dim() < 2:
-        raise ValueError(
-            "channel_shuffle: input must have at least 2 axes [n, (g c), *q], not "
-            f"{input.dim()}"
-        )
-    if groups < 1:
-        raise ValueError(f"channel_shuffle: groups must be positive, not {groups}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"channel_shuffle: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if input.shape[1] % groups != 0:
-        raise ValueError(
-            f"channel_shuffle: axis 1 (g c) of input has size {input.shape[1]}, which "
-            f"is not divisible by groups = {groups}"
-        )
+        groups = rt.integer(groups, "channel_shuffle: groups")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+        or groups < 1
+        or input.shape[1] % groups != 0
+    ):
+        signature = "input[n,(g c),*q]; groups=size(g); c=(g c)/g"
+        raise rt.explained("channel_shuffle", signature, input, groups)
     return _channel_shuffle_forward(input, groups)

@@ -41,125 +41,18 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
-    low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
-    dtype = _of_float32(C, W1, b1, W2, b2, bngain, bnbias)
+    low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
+    dtype = rt.autocast_float32(C, W1, b1, W2, b2, bngain, bnbias)
     wide = torch.promote_types(low, torch.float32)
-    C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
-    bngain, bnbias = _cast(wide, bngain, bnbias)
+    C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
+    bngain, bnbias = rt.cast(wide, bngain, bnbias)
     emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)
     embcat = emb.flatten(1, 2)
     hprebn = embcat @ W1 + b1
@@ -198,8 +91,8 @@ def _character_model_backward(ctx, G):
     C_shape = ctx.C_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    C, W1, W2 = _cast(low, C, W1, W2)
-    given = _cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
+    C, W1, W2 = rt.cast(low, C, W1, W2)
+    given = rt.cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
     bngain, bnbias, bndiff, bnvar_inv, logits, G = given
     needs = ctx.needs_input_grad
     needs_part4 = needs[0] or needs[1]
@@ -222,18 +115,24 @@ def _character_model_backward(ctx, G):
     if needs_total:
         total = (grad_hpreact * bnraw).sum(0)
     if needs_part4:
-        difference = grad_hpreact - total / (Xb_shape[0] - 1) * bnraw
-        difference2 = difference - grad_hpreact.mean(0)
-        grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+        product = total / (Xb_shape[0] - 1) * bnraw
+        grad_hprebn = (
+            bngain.select(0, 0)
+            * bnvar_inv
+            * (grad_hpreact - product - grad_hpreact.mean(0))
+        )
         part3 = grad_hprebn.to(low)
         part4 = Xb.flatten()
     if needs[0]:
         grad_embcat = part3 @ W1.mT
-        part5 = grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1]))
-        grad_C = G.new_zeros(C_shape).index_add(0, part4, part5.to(wide))
+        grad_C = G.new_zeros(C_shape).index_add(
+            0,
+            part4,
+            grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1])).to(wide),
+        )
     if needs[1]:
-        emb = _unflatten(C.index_select(0, part4), 0, Xb_shape)
-        embcat = _flatten(emb, 1, 2)
+        emb = rt.unflatten(C.index_select(0, part4), 0, Xb_shape)
+        embcat = rt.flatten(emb, 1, 2)
         grad_W1 = embcat.mT @ part3
     if needs[2]:
         grad_b1 = G.new_zeros(b1_shape)
@@ -272,7 +171,7 @@ class _CharacterModel(Function):
         _, bndiff, bnvar_inv, logits = output
         ctx.mark_non_differentiable(bndiff, bnvar_inv, logits)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
+        ctx.low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
         ctx.b1_shape = b1.shape
         ctx.Xb_shape = Xb.shape
@@ -282,19 +181,19 @@ class _CharacterModel(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
         if G is None:
             return (None,) * 10
-        if _alone(G):
+        if rt.unrecorded(G):
             return _character_model_backward(ctx, G)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, _, _, _ = ctx.saved_tensors
         eps = ctx.eps
         b1_shape = ctx.b1_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
-        bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
+        C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
+        bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
         needs = ctx.needs_input_grad
         needs_part5 = needs[0] or needs[1]
         needs_total = needs_part5 or needs[5]
@@ -305,8 +204,8 @@ class _CharacterModel(Function):
         grad_bnbias = None
         if needs_grad_logits:
             part = Xb.flatten()
-            emb = _unflatten(C.index_select(0, part), 0, Xb.shape)
-            embcat = _flatten(emb, 1, 2)
+            emb = rt.unflatten(C.index_select(0, part), 0, Xb.shape)
+            embcat = rt.flatten(emb, 1, 2)
             hprebn = embcat @ W1 + b1
             part2 = hprebn.to(wide)
             bnmeani = part2.mean(0)
@@ -328,14 +227,20 @@ class _CharacterModel(Function):
         if needs_total:
             total = (grad_hpreact * bnraw).sum(0)
         if needs_part5:
-            difference = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
-            difference2 = difference - grad_hpreact.mean(0)
-            grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+            product = total / (Xb.shape[0] - 1) * bnraw
+            grad_hprebn = (
+                bngain.select(0, 0)
+                * bnvar_inv
+                * (grad_hpreact - product - grad_hpreact.mean(0))
+            )
             part5 = grad_hprebn.to(low)
         if needs[0]:
             grad_embcat = part5 @ W1.mT
-            part6 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-            grad_C = G.new_zeros(C.shape).index_add(0, part, part6.to(wide))
+            grad_C = G.new_zeros(C.shape).index_add(
+                0,
+                part,
+                grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1])).to(wide),
+            )
         if needs[1]:
             grad_W1 = embcat.mT @ part5
         if needs[2]:
@@ -375,224 +280,45 @@ def character_model(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor loss:
+    """Returns loss of C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j],
+    Xb[n,t] (int64) and Yb[n] (int64).
 
-        emb[n,t,d] = C[Xb[n,t],d]
-        embcat[n,(t d)] = emb[n,t,d]
-        hprebn[n,j] = b1[j] + Σₖ embcat[n,k]·W1[k,j]
-        bnmeani[0,j] = 1/size(n)·Σₙ hprebn[n,j]
-        bndiff[n,j] = hprebn[n,j] − bnmeani[0,j]
-        bndiff2[n,j] = bndiff[n,j]²
-        bnvar[0,j] = 1/(size(n) − 1)·Σₙ bndiff2[n,j]
-        bnvar_inv[0,j] = 1/√(bnvar[0,j] + eps)
-        bnraw[n,j] = bndiff[n,j]·bnvar_inv[0,j]
-        hpreact[n,j] = bnraw[n,j]·bngain[0,j] + bnbias[0,j]
-        h[n,j] = tanh(hpreact[n,j])
-        logits[n,c] = b2[c] + Σⱼ h[n,j]·W2[j,c]
-        logit_maxes[n,0] = max[c](logits[n,c])
-        norm_logits[n,c] = logits[n,c] − logit_maxes[n,0]
-        counts[n,c] = exp(norm_logits[n,c])
-        counts_sum[n,0] = Σ[c] counts[n,c]
-        counts_sum_inv[n,0] = 1/counts_sum[n,0]
-        probs[n,c] = counts[n,c]·counts_sum_inv[n,0]
-        logprobs[n,c] = log(probs[n,c])
-        loss = −meanₙ(logprobs[n,Yb[n]])
-
-    Args:
-        C[v, d]: float
-        W1[k, j]: float
-        b1[j]: float
-        W2[j, c]: float
-        b2[c]: float
-        bngain[o, j]: float
-        bnbias[o, j]: float
-        Xb[n, t]: int64
-        Yb[n]: int64
-        eps: float
-
-    Raises:
-        TypeError: C, W1, b1, W2, b2, bngain or bnbias is not a floating-point tensor;
-            Xb or Yb is not an int64 tensor; eps is not a number
-        ValueError: C, W1, b1, W2, b2, bngain, bnbias, Xb or Yb has the wrong number of
-            axes; the tensors are on different devices; W1, bngain or bnbias has an axis
-            of the wrong size; the sizes of index j, c or n differ; eps is too large for
-            float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(C, torch.Tensor):
-        raise TypeError(f"character_model: C must be a tensor, not {type(C).__name__}")
-    if not isinstance(W1, torch.Tensor):
-        raise TypeError(
-            f"character_model: W1 must be a tensor, not {type(W1).__name__}"
+    eps = eps if type(eps) is float else rt.number(eps, "character_model: eps")
+    if (
+        not rt.floating(C, W1, b1, W2, b2, bngain, bnbias)
+        or not isinstance(Xb, torch.Tensor)
+        or Xb.dtype != torch.int64
+        or Xb.device != C.device
+        or not isinstance(Yb, torch.Tensor)
+        or Yb.dtype != torch.int64
+        or Yb.device != C.device
+        or C.dim() != 2
+        or W1.dim() != 2
+        or W2.dim() != 2
+        or Xb.dim() != 2
+        or W1.shape[0] != Xb.shape[1] * C.shape[1]
+        or b1.shape != W1.shape[1:]
+        or W2.shape[0] != W1.shape[1]
+        or b2.shape != W2.shape[1:]
+        or bngain.shape != (1, W1.shape[1])
+        or bnbias.shape != (1, W1.shape[1])
+        or Yb.shape != Xb.shape[:1]
+    ):
+        signature = (
+            "C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j], "
+            "Xb[n,t]: int64, Yb[n]: int64; k=t*d; o=1"
         )
-    if not isinstance(b1, torch.Tensor):
-        raise TypeError(
-            f"character_model: b1 must be a tensor, not {type(b1).__name__}"
-        )
-    if not isinstance(W2, torch.Tensor):
-        raise TypeError(
-            f"character_model: W2 must be a tensor, not {type(W2).__name__}"
-        )
-    if not isinstance(b2, torch.Tensor):
-        raise TypeError(
-            f"character_model: b2 must be a tensor, not {type(b2).__name__}"
-        )
-    if not isinstance(bngain, torch.Tensor):
-        raise TypeError(
-            f"character_model: bngain must be a tensor, not {type(bngain).__name__}"
-        )
-    if not isinstance(bnbias, torch.Tensor):
-        raise TypeError(
-            f"character_model: bnbias must be a tensor, not {type(bnbias).__name__}"
-        )
-    if not isinstance(Xb, torch.Tensor):
-        raise TypeError(
-            f"character_model: Xb must be a tensor, not {type(Xb).__name__}"
-        )
-    if not isinstance(Yb, torch.Tensor):
-        raise TypeError(
-            f"character_model: Yb must be a tensor, not {type(Yb).__name__}"
-        )
-    if type(eps) is not float:
-        eps = _number(eps, "character_model: eps")
-    if C.dim() != 2:
-        raise ValueError(f"character_model: C must have 2 axes [v, d], not {C.dim()}")
-    if W1.dim() != 2:
-        raise ValueError(f"character_model: W1 must have 2 axes [k, j], not {W1.dim()}")
-    if b1.dim() != 1:
-        raise ValueError(f"character_model: b1 must have 1 axis [j], not {b1.dim()}")
-    if W2.dim() != 2:
-        raise ValueError(f"character_model: W2 must have 2 axes [j, c], not {W2.dim()}")
-    if b2.dim() != 1:
-        raise ValueError(f"character_model: b2 must have 1 axis [c], not {b2.dim()}")
-    if bngain.dim() != 2:
-        raise ValueError(
-            f"character_model: bngain must have 2 axes [o, j], not {bngain.dim()}"
-        )
-    if bnbias.dim() != 2:
-        raise ValueError(
-            f"character_model: bnbias must have 2 axes [o, j], not {bnbias.dim()}"
-        )
-    if Xb.dim() != 2:
-        raise ValueError(f"character_model: Xb must have 2 axes [n, t], not {Xb.dim()}")
-    if Yb.dim() != 1:
-        raise ValueError(f"character_model: Yb must have 1 axis [n], not {Yb.dim()}")
-    if not C.is_floating_point():
-        raise TypeError(
-            f"character_model: C must be a floating-point tensor, not {C.dtype}"
-        )
-    if not W1.is_floating_point():
-        raise TypeError(
-            f"character_model: W1 must be a floating-point tensor, not {W1.dtype}"
-        )
-    if not b1.is_floating_point():
-        raise TypeError(
-            f"character_model: b1 must be a floating-point tensor, not {b1.dtype}"
-        )
-    if not W2.is_floating_point():
-        raise TypeError(
-            f"character_model: W2 must be a floating-point tensor, not {W2.dtype}"
-        )
-    if not b2.is_floating_point():
-        raise TypeError(
-            f"character_model: b2 must be a floating-point tensor, not {b2.dtype}"
-        )
-    if not bngain.is_floating_point():
-        raise TypeError(
-            "character_model: bngain must be a floating-point tensor, not "
-            f"{bngain.dtype}"
-        )
-    if not bnbias.is_floating_point():
-        raise TypeError(
-            "character_model: bnbias must be a floating-point tensor, not "
-            f"{bnbias.dtype}"
-        )
-    if Xb.dtype != torch.int64:
-        raise TypeError(f"character_model: Xb must be int64, not {Xb.dtype}")
-    if Yb.dtype != torch.int64:
-        raise TypeError(f"character_model: Yb must be int64, not {Yb.dtype}")
-    if W1.device != C.device:
-        raise ValueError(
-            f"character_model: W1 is on {W1.device}, but C is on {C.device}"
-        )
-    if b1.device != C.device:
-        raise ValueError(
-            f"character_model: b1 is on {b1.device}, but C is on {C.device}"
-        )
-    if W2.device != C.device:
-        raise ValueError(
-            f"character_model: W2 is on {W2.device}, but C is on {C.device}"
-        )
-    if b2.device != C.device:
-        raise ValueError(
-            f"character_model: b2 is on {b2.device}, but C is on {C.device}"
-        )
-    if bngain.device != C.device:
-        raise ValueError(
-            f"character_model: bngain is on {bngain.device}, but C is on {C.device}"
-        )
-    if bnbias.device != C.device:
-        raise ValueError(
-            f"character_model: bnbias is on {bnbias.device}, but C is on {C.device}"
-        )
-    if Xb.device != C.device:
-        raise ValueError(
-            f"character_model: Xb is on {Xb.device}, but C is on {C.device}"
-        )
-    if Yb.device != C.device:
-        raise ValueError(
-            f"character_model: Yb is on {Yb.device}, but C is on {C.device}"
-        )
-    if W1.shape[0] != Xb.shape[1] * C.shape[1]:
-        raise ValueError(
-            f"character_model: axis 0 of W1 has size {W1.shape[0]}, but size(t)*size(d) "
-            f"is {Xb.shape[1] * C.shape[1]}"
-        )
-    if b1.shape[0] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{b1.shape[0]} on axis 0 of b1"
-        )
-    if W2.shape[0] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{W2.shape[0]} on axis 0 of W2"
-        )
-    if bngain.shape[1] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{bngain.shape[1]} on axis 1 of bngain"
-        )
-    if bnbias.shape[1] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{bnbias.shape[1]} on axis 1 of bnbias"
-        )
-    if b2.shape[0] != W2.shape[1]:
-        raise ValueError(
-            f"character_model: index c has size {W2.shape[1]} on axis 1 of W2 but "
-            f"{b2.shape[0]} on axis 0 of b2"
-        )
-    if bngain.shape[0] != 1:
-        raise ValueError(
-            f"character_model: axis 0 of bngain has size {bngain.shape[0]}, but must "
-            "have size 1"
-        )
-    if bnbias.shape[0] != 1:
-        raise ValueError(
-            f"character_model: axis 0 of bnbias has size {bnbias.shape[0]}, but must "
-            "have size 1"
-        )
-    if Yb.shape[0] != Xb.shape[0]:
-        raise ValueError(
-            f"character_model: index n has size {Xb.shape[0]} on axis 0 of Xb but "
-            f"{Yb.shape[0]} on axis 0 of Yb"
+        raise rt.explained(
+            "character_model", signature, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb
         )
     if torch.compiler.is_compiling():
-        given = _distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
+        given = rt.distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = _character_model_forward(
             C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps
         )
         return result[0]
-    return _applied(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]
+    return rt.apply(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]

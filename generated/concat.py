@@ -10,67 +10,14 @@ Gradients, where G is the cotangent of C:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _alike(*tensors):
-    """Cast the tensors to their promoted dtype; None stays None."""
-    given = [x.dtype for x in tensors if x is not None]
-    dtype, alike = given[0], True
-    for other in given:
-        if other is not dtype:
-            dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _concat_forward(A, B, dim):
-    dtype = _promoted(A, B)
-    A, B = _alike(A, B)
+    dtype = rt.promoted(A, B)
+    A, B = rt.cast_alike(A, B)
     return torch.cat((A, B), dim).to(dtype)
 
 
@@ -102,65 +49,23 @@ class _Concat(Function):
 
 
 def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns the tensor C[*p,m,*q]:
+    """Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q].
 
-        C[*p,m,*q] = where(m < size(k), A[*p,m,*q], B[*p,m − size(k),*q])
-
-    Args:
-        A[*p, k, *q]: float
-        B[*p, l, *q]: float
-        dim: position of axis k
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor; dim is not an integer
-        ValueError: A or B has the wrong number of axes; dim is not the position of axis
-            k; the tensors are on different devices; the sizes of index *p or *q differ
+    dim is the position of axis k. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"concat: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"concat: B must be a tensor, not {type(B).__name__}")
-    if type(dim) is not int:
-        dim = _integer(dim, "concat: dim")
-    if A.dim() < 1:
-        raise ValueError(
-            f"concat: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
-        )
-    if B.dim() < 1:
-        raise ValueError(
-            f"concat: B must have at least 1 axis [*p, l, *q], not {B.dim()}"
-        )
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"concat: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"concat: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"concat: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"concat: B is on {B.device}, but A is on {A.device}")
-    dim_axis = dim % A.dim()
-    p_shape = A.shape[:dim_axis]
-    q_shape = A.shape[dim_axis + 1 :]
-    if B.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"concat: B must have {len(p_shape) + len(q_shape) + 1} axes [*p, l, *q], "
-            f"not {B.dim()}"
-        )
-    if B.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"concat: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} in B, from axis 0 on"
-        )
-    if B.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"concat: index *q has shape {tuple(q_shape)} in A but "
-            f"{tuple(B.shape[len(p_shape) + 1 :])} in B, from axis {len(p_shape) + 1} "
-            "on"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "concat: dim")
+    if (
+        not rt.floating(A, B)
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+        or B.dim() != A.dim()
+        or B.shape[: dim % A.dim()] != A.shape[: dim % A.dim()]
+        or B.shape[dim % A.dim() + 1 :] != A.shape[dim % A.dim() + 1 :]
+    ):
+        raise rt.explained("concat", "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)", A, B, dim)
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _concat_forward(A, B, dim)
-    return _applied(_Concat, A, B, dim)
+    return rt.apply(_Concat, A, B, dim)

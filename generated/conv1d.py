@@ -11,81 +11,14 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _conv1d_forward(input, weight, bias, stride, padding, dilation):
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
+    low = rt.autocast_product(input, weight, bias)
+    input, weight, bias = rt.cast(low, input, weight, bias)
     return torch.nn.functional.conv1d(
         input, weight, bias, stride=stride, padding=padding, dilation=dilation
     )
@@ -101,7 +34,7 @@ class _Conv1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, bias, stride, padding, dilation = inputs
-        ctx.low = _of_product(input, weight, bias)
+        ctx.low = rt.autocast_product(input, weight, bias)
         ctx.stride = stride
         ctx.padding = padding
         ctx.dilation = dilation
@@ -113,7 +46,7 @@ class _Conv1d(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         stride = ctx.stride
@@ -122,7 +55,7 @@ class _Conv1d(Function):
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
         low = ctx.low
-        input, weight, G = _cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv1d_input(
@@ -156,89 +89,40 @@ def conv1d(
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,o,u]:
+    """Returns output[n,o,u] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
 
-        output[n,o,u] = bias[o] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,c,stride·u + dilation·k − padding]·weight[o,c,k]
-
-    Args:
-        input[n, c, t]: float
-        weight[o, c, k]: float
-        bias[o]: float; None means zeros
-        stride: int
-        padding: int
-        dilation: int
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; stride, padding
-            or dilation is not an integer
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; stride or dilation is not positive; the sizes of index
-            c or o differ; no value of index u keeps every access in bounds; padding is
-            negative
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"conv1d: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(f"conv1d: weight must be a tensor, not {type(weight).__name__}")
-    if type(stride) is not int:
-        stride = _integer(stride, "conv1d: stride")
+    stride = stride if type(stride) is int else rt.integer(stride, "conv1d: stride")
     if type(padding) is not int:
-        padding = _integer(padding, "conv1d: padding")
+        padding = rt.integer(padding, "conv1d: padding")
     if type(dilation) is not int:
-        dilation = _integer(dilation, "conv1d: dilation")
-    if input.dim() != 3:
-        raise ValueError(f"conv1d: input must have 3 axes [n, c, t], not {input.dim()}")
-    if weight.dim() != 3:
-        raise ValueError(
-            f"conv1d: weight must have 3 axes [o, c, k], not {weight.dim()}"
+        dilation = rt.integer(dilation, "conv1d: dilation")
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() != 3
+        or weight.dim() != 3
+        or stride < 1
+        or weight.shape[1] != input.shape[1]
+        or (bias is not None and bias.shape != weight.shape[:1])
+        or padding < 0
+        or dilation < 1
+    ):
+        signature = (
+            "input[n,c,t], weight[o,c,k], bias[o]=None; stride is a divisor; "
+            "padding is not negative; dilation is positive"
         )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"conv1d: input must be a floating-point tensor, not {input.dtype}"
+        raise rt.explained(
+            "conv1d", signature, input, weight, bias, stride, padding, dilation
         )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"conv1d: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"conv1d: weight is on {weight.device}, but input is on {input.device}"
-        )
-    if stride < 1:
-        raise ValueError(f"conv1d: stride must be positive, not {stride}")
-    if weight.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"conv1d: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[1]} on axis 1 of weight"
-        )
-    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError("conv1d: no value of index u keeps every access in bounds")
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(f"conv1d: bias must be a tensor, not {type(bias).__name__}")
-        if bias.dim() != 1:
-            raise ValueError(f"conv1d: bias must have 1 axis [o], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"conv1d: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"conv1d: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.shape[0] != weight.shape[0]:
-            raise ValueError(
-                f"conv1d: index o has size {weight.shape[0]} on axis 0 of weight but "
-                f"{bias.shape[0]} on axis 0 of bias"
-            )
-    if padding < 0:
-        raise ValueError(f"conv1d: padding must not be negative, not {padding}")
-    if dilation < 1:
-        raise ValueError(f"conv1d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _conv1d_forward(input, weight, bias, stride, padding, dilation)
-    return _applied(_Conv1d, input, weight, bias, stride, padding, dilation)
+    return rt.apply(_Conv1d, input, weight, bias, stride, padding, dilation)

@@ -36,166 +36,63 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _cross_entropy_probabilities_mean_forward_in_place(
             input, target, weight, label_smoothing
         )
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     average = loss.mean().to(dtype)
     return average, F
 
 
 def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    F = rt.log_softmax(input, 1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.mean().to(dtype)
 
 
 def _cross_entropy_probabilities_mean_forward_in_place(
     input, target, weight, label_smoothing
 ):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -u.mul_(part).sum(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = ((1 - label_smoothing) * target).add_(
+        label_smoothing / (input.shape[1] or math.nan)
+    )
+    loss = (
+        -u.mul_(F).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
+    )
     average = loss.mean().to(dtype)
     return average, F
 
@@ -206,32 +103,29 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
+    target, weight, F, G = rt.widened(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     difference = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
+        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
         part = -G
     if ctx.needs_input_grad[0]:
-        ratio2 = (
-            part / (target.shape[0] * target.shape[2])
+        grad_F = (
+            part / (target.shape[0] * target.shape[2]) * u
             if weight is None
-            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2]) * u
         )
-        grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
-        part2 = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part2.reshape(input_shape)
+        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part3 = -difference * G
-        product = part3 if weight is None else part3 * weight.unsqueeze(1)
-        product2 = product / (target.shape[0] * target.shape[2]) * F
-        grad_target = product2.reshape(target_shape)
+        product = (
+            -difference * G if weight is None else -difference * G * weight.unsqueeze(1)
+        )
+        grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
+            target_shape
+        )
     if ctx.needs_input_grad[2]:
-        ratio3 = part / (target.shape[0] * target.shape[2])
-        grad_weight = ratio3 * u.mul_(F).sum((0, 2))
+        grad_weight = part / (target.shape[0] * target.shape[2]) * u.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -265,7 +159,7 @@ class _CrossEntropyProbabilitiesMean(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_probabilities_mean_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -274,86 +168,93 @@ class _CrossEntropyProbabilitiesMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
             part = -G
         if ctx.needs_input_grad[0]:
-            ratio = (
-                part / (target.shape[0] * target.shape[2])
+            part2 = (
+                part / (target.shape[0] * target.shape[2]) * u
                 if weight is None
-                else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+                else part
+                * weight.unsqueeze(1)
+                / (target.shape[0] * target.shape[2])
+                * u
             )
-            grad_F = _with_cotangent(ratio * u, G_F)
+            grad_F = rt.add_cotangent(part2, G_F)
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part2 = -difference * G
-            product = part2 if weight is None else part2 * weight.unsqueeze(1)
-            product2 = product / (target.shape[0] * target.shape[2]) * F
-            grad_target = product2.reshape(target_shape)
+            product = (
+                -difference * G
+                if weight is None
+                else -difference * G * weight.unsqueeze(1)
+            )
+            grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
+                target_shape
+            )
         if ctx.needs_input_grad[2]:
-            ratio2 = part / (target.shape[0] * target.shape[2])
-            grad_weight = ratio2 * (F * u).sum((0, 2))
+            grad_weight = (
+                part / (target.shape[0] * target.shape[2]) * (F * u).sum((0, 2))
+            )
         return grad_input, grad_target, grad_weight, None
 
 
 def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _cross_entropy_probabilities_sum_forward_in_place(
             input, target, weight, label_smoothing
         )
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     total = loss.sum().to(dtype)
     return total, F
 
 
 def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    F = rt.log_softmax(input, 1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.sum().to(dtype)
 
 
 def _cross_entropy_probabilities_sum_forward_in_place(
     input, target, weight, label_smoothing
 ):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -u.mul_(part).sum(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = ((1 - label_smoothing) * target).add_(
+        label_smoothing / (input.shape[1] or math.nan)
+    )
+    loss = (
+        -u.mul_(F).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
+    )
     total = loss.sum().to(dtype)
     return total, F
 
@@ -364,26 +265,22 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
+    target, weight, F, G = rt.widened(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     difference = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
+        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
         part = -G
     if ctx.needs_input_grad[0]:
         grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-        part2 = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part2.reshape(input_shape)
+        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product = (
-            -difference * G * F
+        grad_target = (
+            (-difference * G * F).reshape(target_shape)
             if weight is None
-            else -difference * G * weight.unsqueeze(1) * F
+            else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
         )
-        grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
         grad_weight = part * u.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
@@ -419,7 +316,7 @@ class _CrossEntropyProbabilitiesSum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_probabilities_sum_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -428,84 +325,86 @@ class _CrossEntropyProbabilitiesSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], size))
+            target = target.reshape(
+                (input_shape[0], input_shape[1], math.prod(q_shape))
+            )
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
             part = -G
         if ctx.needs_input_grad[0]:
-            part2 = part * u if weight is None else part * weight.unsqueeze(1) * u
-            grad_F = _with_cotangent(part2, G_F)
+            grad_F = (
+                rt.add_cotangent(part * u, G_F)
+                if weight is None
+                else rt.add_cotangent(part * weight.unsqueeze(1) * u, G_F)
+            )
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product = (
-                -difference * G * F
+            grad_target = (
+                (-difference * G * F).reshape(target_shape)
                 if weight is None
-                else -difference * G * weight.unsqueeze(1) * F
+                else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
             )
-            grad_target = product.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = part * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 
 def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _cross_entropy_probabilities_none_forward_in_place(
             input, target, weight, label_smoothing
         )
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -(part * u).sum(1)
-    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
+    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 
 def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    F = rt.log_softmax(input, 1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -(part * u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
+    return rt.no_view(loss.to(dtype))
 
 
 def _cross_entropy_probabilities_none_forward_in_place(
     input, target, weight, label_smoothing
 ):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = ((1 - label_smoothing) * target).add_(
+        label_smoothing / (input.shape[1] or math.nan)
+    )
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -u.mul_(part).sum(1)
-    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (-u.mul_(part).sum(1)).reshape((input_shape[0], *q_shape))
+    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 
@@ -515,30 +414,28 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
+    target, weight, F, G = rt.widened(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     size = math.prod(q_shape)
     G = G.reshape((input_shape[0], size))
     difference = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
+        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
     if ctx.needs_input_grad[0]:
         grad_F = (
             -G.unsqueeze(1) * u
             if weight is None
             else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
         )
-        part = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part.reshape(input_shape)
+        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product = (
+        part = (
             -difference * G.unsqueeze(1) * F
             if weight is None
             else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
         )
-        grad_target = product.reshape(target_shape)
+        grad_target = part.reshape(target_shape)
     if ctx.needs_input_grad[2]:
         grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
@@ -574,7 +471,7 @@ class _CrossEntropyProbabilitiesNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_probabilities_none_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -583,7 +480,7 @@ class _CrossEntropyProbabilitiesNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], size))
@@ -592,21 +489,20 @@ class _CrossEntropyProbabilitiesNone(Function):
             target = target.reshape((input_shape[0], input_shape[1], size))
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
         if ctx.needs_input_grad[0]:
-            part = (
-                -G.unsqueeze(1) * u
+            grad_F = (
+                rt.add_cotangent(-G.unsqueeze(1) * u, G_F)
                 if weight is None
-                else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+                else rt.add_cotangent((-weight).unsqueeze(1) * G.unsqueeze(1) * u, G_F)
             )
-            grad_F = _with_cotangent(part, G_F)
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product = (
+            part = (
                 -difference * G.unsqueeze(1) * F
                 if weight is None
                 else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
             )
-            grad_target = product.reshape(target_shape)
+            grad_target = part.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
@@ -639,135 +535,45 @@ def cross_entropy_probabilities(
     reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n,*q] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
+    input[n,c,*q], target[n,c,*q] and weight[c] (None means ones).
 
-        F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
-        loss[n,*q] = −Σ[c] F[n,c,*q]·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
-        average = mean[n,*q](loss[n,*q])
-        total = Σ[n,*q] loss[n,*q]
-
-    Args:
-        input[n, c, *q]: float
-        target[n, c, *q]: float
-        weight[c]: float; None means ones
-        reduction: "mean", "sum" or "none"
-        label_smoothing: float
-
-    Raises:
-        TypeError: input, target or weight is not a floating-point tensor;
-            label_smoothing is not a number
-        ValueError: input, target or weight has the wrong number of axes;
-            label_smoothing is not at least 0; label_smoothing is not at most 1; the
-            tensors are on different devices; the sizes of index *q, n or c differ;
-            reduction is not one of its options; label_smoothing is too large for
-            float64
+    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
+    argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            "cross_entropy_probabilities: input must be a tensor, not "
-            f"{type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "cross_entropy_probabilities: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "cross_entropy_probabilities: label_smoothing"
         )
-    if input.dim() < 2:
-        raise ValueError(
-            "cross_entropy_probabilities: input must have at least 2 axes [n, c, *q], "
-            f"not {input.dim()}"
+    if (
+        target is None
+        or not rt.floating_if_given(input, target, weight)
+        or input.dim() < 2
+        or not label_smoothing >= 0
+        or not label_smoothing <= 1
+        or target.shape != input.shape
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c,*q], target[n,c,*q], weight[c]=None; label_smoothing>=0; "
+            "label_smoothing<=1; reduction in mean|sum|none"
         )
-    if target.dim() < 2:
-        raise ValueError(
-            "cross_entropy_probabilities: target must have at least 2 axes [n, c, *q], "
-            f"not {target.dim()}"
-        )
-    if not label_smoothing >= 0:
-        raise ValueError(
-            "cross_entropy_probabilities: label_smoothing must be at least 0, not "
-            f"{label_smoothing}"
-        )
-    if not label_smoothing <= 1:
-        raise ValueError(
-            "cross_entropy_probabilities: label_smoothing must be at most 1, not "
-            f"{label_smoothing}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "cross_entropy_probabilities: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "cross_entropy_probabilities: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"cross_entropy_probabilities: target is on {target.device}, but input is "
-            f"on {input.device}"
-        )
-    q_shape = input.shape[2:]
-    if target.dim() != len(q_shape) + 2:
-        raise ValueError(
-            f"cross_entropy_probabilities: target must have {len(q_shape) + 2} axes [n, "
-            f"c, *q], not {target.dim()}"
-        )
-    if target.shape[2:] != q_shape:
-        raise ValueError(
-            f"cross_entropy_probabilities: index *q has shape {tuple(q_shape)} in input "
-            f"but {tuple(target.shape[2:])} in target, from axis 2 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"cross_entropy_probabilities: index n has size {input.shape[0]} on axis 0 "
-            f"of input but {target.shape[0]} on axis 0 of target"
-        )
-    if target.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"cross_entropy_probabilities: index c has size {input.shape[1]} on axis 1 "
-            f"of input but {target.shape[1]} on axis 1 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "cross_entropy_probabilities: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                "cross_entropy_probabilities: weight must have 1 axis [c], not "
-                f"{weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "cross_entropy_probabilities: weight must be a floating-point tensor, "
-                f"not {weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"cross_entropy_probabilities: weight is on {weight.device}, but input "
-                f"is on {input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"cross_entropy_probabilities: index c has size {input.shape[1]} on "
-                f"axis 1 of input but {weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "
-            f"'none', not {reduction!r}"
+        raise rt.explained(
+            "cross_entropy_probabilities",
+            signature,
+            input,
+            target,
+            weight,
+            label_smoothing,
+            reduction,
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode():
         return composed(input, target, weight, label_smoothing)
     if not torch.is_grad_enabled():
         return forward(input, target, weight, label_smoothing)[0]
-    return _applied(function, input, target, weight, label_smoothing)[0]
+    return rt.apply(function, input, target, weight, label_smoothing)[0]

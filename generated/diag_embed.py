@@ -9,14 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _diag_embed_forward(input):
@@ -41,29 +36,16 @@ class _DiagEmbed(Function):
 
 
 def diag_embed(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*b,i,j]:
+    """Returns output[*b,i,j] of input[*b,i].
 
-        output[*b,i,j] = [i = j]·input[*b,i]
-
-    Args:
-        input[*b, i]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
-        ValueError: input has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"diag_embed: input must be a tensor, not {type(input).__name__}"
-        )
-    if input.dim() < 1:
-        raise ValueError(
-            f"diag_embed: input must have at least 1 axis [*b, i], not {input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"diag_embed: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+    ):
+        raise rt.explained("diag_embed", "input[*b,i]", input)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _diag_embed_forward(input)
-    return _applied(_DiagEmbed, input)
+    return rt.apply(_DiagEmbed, input)

@@ -35,91 +35,14 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _dice_loss_mean_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -135,8 +58,8 @@ def _dice_loss_mean_forward(input, target, smooth):
 
 
 def _dice_loss_mean_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -155,7 +78,7 @@ def _dice_loss_mean_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
+    input, target, u, both, G = rt.widened(input, target, u, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
@@ -165,14 +88,14 @@ def _dice_loss_mean_backward(ctx, G):
     ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+            target_shape
+        )
     return grad_input, grad_target, None
 
 
@@ -200,14 +123,14 @@ class _DiceLossMean(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _dice_loss_mean_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -219,18 +142,21 @@ class _DiceLossMean(Function):
         grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
         ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
         if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                probability
+                * (1 - probability)
+                * (grad_both.unsqueeze(1) - ratio * target)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
+            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+                target_shape
+            )
         return grad_input, grad_target, None
 
 
 def _dice_loss_sum_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -246,8 +172,8 @@ def _dice_loss_sum_forward(input, target, smooth):
 
 
 def _dice_loss_sum_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -266,7 +192,7 @@ def _dice_loss_sum_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
+    input, target, u, both, G = rt.widened(input, target, u, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
@@ -276,14 +202,14 @@ def _dice_loss_sum_backward(ctx, G):
     ratio = 2 * G / added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+            target_shape
+        )
     return grad_input, grad_target, None
 
 
@@ -311,14 +237,14 @@ class _DiceLossSum(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _dice_loss_sum_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -330,18 +256,21 @@ class _DiceLossSum(Function):
         grad_both = G * (2 * found + smooth) / added.square()
         ratio = 2 * G / added.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                probability
+                * (1 - probability)
+                * (grad_both.unsqueeze(1) - ratio * target)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
+            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+                target_shape
+            )
         return grad_input, grad_target, None
 
 
 def _dice_loss_none_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -356,8 +285,8 @@ def _dice_loss_none_forward(input, target, smooth):
 
 
 def _dice_loss_none_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -375,7 +304,7 @@ def _dice_loss_none_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
+    input, target, u, both, G = rt.widened(input, target, u, both, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
@@ -385,14 +314,14 @@ def _dice_loss_none_backward(ctx, G):
     ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+            target_shape
+        )
     return grad_input, grad_target, None
 
 
@@ -420,14 +349,14 @@ class _DiceLossNone(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _dice_loss_none_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -439,12 +368,15 @@ class _DiceLossNone(Function):
         grad_both = G * (2 * found + smooth) / added.square()
         ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                probability
+                * (1 - probability)
+                * (grad_both.unsqueeze(1) - ratio * target)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
+            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+                target_shape
+            )
         return grad_input, grad_target, None
 
 
@@ -462,84 +394,26 @@ def dice_loss(
     smooth: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]
+    and target[n,*q].
 
-        probability[n,*q] = sigmoid(input[n,*q])
-        found[n] = Σ[*q] target[n,*q]·probability[n,*q]
-        both[n] = Σ[*q] (target[n,*q] + probability[n,*q])
-        loss[n] = 1 − (2·found[n] + smooth)/(both[n] + smooth)
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        input[n, *q]: float
-        target[n, *q]: float
-        smooth: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; smooth is not a
-            number
-        ValueError: input or target has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *q or n differ; reduction is not one
-            of its options; smooth is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"dice_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"dice_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(smooth) is not float:
-        smooth = _number(smooth, "dice_loss: smooth")
-    if input.dim() < 1:
-        raise ValueError(
-            f"dice_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            f"dice_loss: target must have at least 1 axis [n, *q], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"dice_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            f"dice_loss: target must be a floating-point tensor, not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"dice_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    q_shape = input.shape[1:]
-    if target.dim() != len(q_shape) + 1:
-        raise ValueError(
-            f"dice_loss: target must have {len(q_shape) + 1} axes [n, *q], not "
-            f"{target.dim()}"
-        )
-    if target.shape[1:] != q_shape:
-        raise ValueError(
-            f"dice_loss: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} in target, from axis 1 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"dice_loss: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "dice_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    smooth = smooth if type(smooth) is float else rt.number(smooth, "dice_loss: smooth")
+    if (
+        not rt.floating(input, target)
+        or input.dim() < 1
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
+        raise rt.explained("dice_loss", signature, input, target, reduction)
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode():
         return composed(input, target, smooth)
     if not torch.is_grad_enabled():
         return forward(input, target, smooth)[0]
-    return _applied(function, input, target, smooth)[0]
+    return rt.apply(function, input, target, smooth)[0]

@@ -25,109 +25,32 @@ where
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _embedding_bag_mean_forward(input, weight):
-    dtype = _promoted(weight)
-    weight = _for_kernel(weight)[0]
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.mean(1).to(dtype)
+    dtype = weight.dtype
+    weight = rt.widened_for_kernel(weight)[0]
+    average = weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
+    return average.to(dtype)
 
 
 def _embedding_bag_mean_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    size = input.shape[0] * input.shape[1]
-    zeros = G.new_zeros(weight_shape)
-    part = input.flatten()
-    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    placed = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
-    grad_weight = placed.div_(input.shape[1])
+    G = rt.widened(G)[0]
+    part = (
+        G.unsqueeze(1)
+        .expand((input.shape[0], input.shape[1], G.shape[1]))
+        .reshape((input.shape[0] * input.shape[1], G.shape[1]))
+    )
+    grad_weight = (
+        G.new_zeros(weight_shape)
+        .index_add_(0, input.flatten(), part)
+        .div_(input.shape[1])
+    )
     return None, grad_weight
 
 
@@ -146,36 +69,38 @@ class _EmbeddingBagMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_bag_mean_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
-        size = input.shape[0] * input.shape[1]
-        zeros = G.new_zeros(weight_shape)
-        part = input.flatten()
-        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        placed = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
-        grad_weight = placed / input.shape[1]
+        G = rt.widened(G)[0]
+        part = (
+            G.unsqueeze(1)
+            .expand((input.shape[0], input.shape[1], G.shape[1]))
+            .reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        )
+        grad_weight = (
+            G.new_zeros(weight_shape).index_add(0, input.flatten(), part)
+            / input.shape[1]
+        )
         return None, grad_weight
 
 
 def _embedding_bag_sum_forward(input, weight):
-    dtype = _of_float32(weight)
-    weight = _for_kernel(weight)[0]
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.sum(1).to(dtype)
+    dtype = rt.autocast_float32(weight)
+    weight = rt.widened_for_kernel(weight)[0]
+    total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
+    return total.to(dtype)
 
 
 def _embedding_bag_sum_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    size = input.shape[0] * input.shape[1]
-    zeros = G.new_zeros(weight_shape)
-    part = input.flatten()
-    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    grad_weight = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
+    G = rt.widened(G)[0]
+    part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+    grad_weight = G.new_zeros(weight_shape).index_add_(
+        0, input.flatten(), part.reshape((input.shape[0] * input.shape[1], G.shape[1]))
+    )
     return None, grad_weight
 
 
@@ -194,22 +119,22 @@ class _EmbeddingBagSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_bag_sum_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
-        size = input.shape[0] * input.shape[1]
-        zeros = G.new_zeros(weight_shape)
-        part = input.flatten()
-        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        grad_weight = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
+        G = rt.widened(G)[0]
+        part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        grad_weight = G.new_zeros(weight_shape).index_add(
+            0,
+            input.flatten(),
+            part.reshape((input.shape[0] * input.shape[1], G.shape[1])),
+        )
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    part = picked.max(1)
+    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
     largest = part.values
     winner = part.indices
     return largest, winner
@@ -223,9 +148,8 @@ def _embedding_bag_max_composed(input, weight):
 def _embedding_bag_max_backward(ctx, G):
     input, winner = ctx.saved_tensors
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.scatter_add_(0, input.gather(1, winner), G)
+    G = rt.widened(G)[0]
+    grad_weight = G.new_zeros(weight_shape).scatter_add_(0, input.gather(1, winner), G)
     return None, grad_weight
 
 
@@ -249,13 +173,14 @@ class _EmbeddingBagMax(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 2
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_bag_max_backward(ctx, G)
         input, winner = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
-        zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)
+        G = rt.widened(G)[0]
+        grad_weight = G.new_zeros(weight_shape).scatter_add(
+            0, input.gather(1, winner), G
+        )
         return None, grad_weight
 
 
@@ -276,61 +201,31 @@ def embedding_bag(
     *,
     mode: Literal["mean", "sum", "max"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d]
-    ("max"):
+    """Returns average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d] ("max") of
+    input[n,t] (int64) and weight[v,d].
 
-        average[n,d] = meanₜ(weight[input[n,t],d])
-        total[n,d] = Σₜ weight[input[n,t],d]
-        largest[n,d] = maxₜ(weight[input[n,t],d])
-
-    Args:
-        input[n, t]: int64
-        weight[v, d]: float
-        mode: "mean", "sum" or "max"
-
-    Raises:
-        TypeError: input is not an int64 tensor; weight is not a floating-point tensor
-        ValueError: input or weight has the wrong number of axes; the tensors are on
-            different devices; mode is not one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"embedding_bag: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"embedding_bag: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if input.dim() != 2:
-        raise ValueError(
-            f"embedding_bag: input must have 2 axes [n, t], not {input.dim()}"
-        )
-    if weight.dim() != 2:
-        raise ValueError(
-            f"embedding_bag: weight must have 2 axes [v, d], not {weight.dim()}"
-        )
-    if input.dtype != torch.int64:
-        raise TypeError(f"embedding_bag: input must be int64, not {input.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"embedding_bag: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"embedding_bag: weight is on {weight.device}, but input is on "
-            f"{input.device}"
-        )
-    if not isinstance(mode, str) or mode not in _OPTIONS:
-        raise ValueError(
-            f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or input.dtype != torch.int64
+        or not isinstance(weight, torch.Tensor)
+        or not weight.is_floating_point()
+        or weight.device != input.device
+        or input.dim() != 2
+        or weight.dim() != 2
+        or not isinstance(mode, str)
+        or mode not in _OPTIONS
+    ):
+        signature = "input[n,t]: int64, weight[v,d]; mode in mean|sum|max"
+        raise rt.explained("embedding_bag", signature, input, weight, mode)
     function, forward, composed = _OPTIONS[mode]
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if rt.forward_mode():
         return composed(input, weight)
     if not torch.is_grad_enabled():
         result = forward(input, weight)
         return result[0] if isinstance(result, tuple) else result
-    result = _applied(function, input, weight)
+    result = rt.apply(function, input, weight)
     return result[0] if isinstance(result, tuple) else result

@@ -9,22 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _flip_forward(input, dim):
@@ -51,35 +38,19 @@ class _Flip(Function):
 
 
 def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,t,*q].
 
-        output[*p,t,*q] = input[*p,size(t) − t − 1,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"flip: input must be a tensor, not {type(input).__name__}")
-    if type(dim) is not int:
-        dim = _integer(dim, "flip: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"flip: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"flip: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"flip: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        raise rt.explained("flip", "input[*p,t,*q]; dim=axis(t)", input, dim)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _flip_forward(input, dim)
-    return _applied(_Flip, input, dim)
+    return rt.apply(_Flip, input, dim)

@@ -47,162 +47,31 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _huber_loss_mean_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_mean_forward_in_place(input, target, delta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     mask = 0 < delta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
-
-
-def _huber_loss_mean_forward_in_place(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
+    average = (
+        part
+        if mask
+        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
+    ).mean()
+    return average.to(dtype)
 
 
 def _huber_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     delta = ctx.delta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
@@ -229,11 +98,11 @@ class _HuberLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _huber_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
@@ -245,14 +114,14 @@ class _HuberLossMean(Function):
 
 
 def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     difference = d_input - d_target
     e_magnitude = e.abs()
-    total = _where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return (delta * part.sum() + total) / math.prod(d_input.shape)
+    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    return (
+        delta * part.sum() + rt.where(e_magnitude <= delta, e * difference, 0).sum()
+    ) / math.prod(d_input.shape)
 
 
 class _HuberLossMeanDual(_HuberLossMean):
@@ -260,7 +129,7 @@ class _HuberLossMeanDual(_HuberLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -271,9 +140,9 @@ class _HuberLossMeanDual(_HuberLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _delta):
-        input, target, average = _still(ctx.saved_tensors)
+        input, target, average = rt.primals(ctx.saved_tensors)
         delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _huber_loss_mean_tangent(
                 input, target, delta, d_input, d_target
             )
@@ -281,37 +150,25 @@ class _HuberLossMeanDual(_HuberLossMean):
 
 
 def _huber_loss_sum_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_sum_forward_in_place(input, target, delta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     mask = 0 < delta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-def _huber_loss_sum_forward_in_place(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
+    total = (
+        part
+        if mask
+        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
+    ).sum()
+    return total.to(dtype)
 
 
 def _huber_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     delta = ctx.delta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
@@ -337,11 +194,11 @@ class _HuberLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _huber_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
@@ -353,14 +210,12 @@ class _HuberLossSum(Function):
 
 
 def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     difference = d_input - d_target
     e_magnitude = e.abs()
-    total2 = _where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return delta * part.sum() + total2
+    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    return delta * part.sum() + rt.where(e_magnitude <= delta, e * difference, 0).sum()
 
 
 class _HuberLossSumDual(_HuberLossSum):
@@ -368,7 +223,7 @@ class _HuberLossSumDual(_HuberLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -379,45 +234,32 @@ class _HuberLossSumDual(_HuberLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _delta):
-        input, target, total = _still(ctx.saved_tensors)
+        input, target, total = rt.primals(ctx.saved_tensors)
         delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _huber_loss_sum_tangent(input, target, delta, d_input, d_target)
             return d_total.to(total.dtype)
 
 
 def _huber_loss_none_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_none_forward_in_place(input, target, delta)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.promoted(input, target)
+    input, target = rt.widened(input, target)
     mask = 0 < delta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
-    return loss.to(dtype)
-
-
-def _huber_loss_none_forward_in_place(input, target, delta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    loss = (
+        torch.ops.aten.huber_loss(input, target, 0, delta)
+        if mask
+        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
+    )
     return loss.to(dtype)
 
 
 def _huber_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     delta = ctx.delta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
@@ -443,11 +285,11 @@ class _HuberLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _huber_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
@@ -459,11 +301,10 @@ class _HuberLossNone(Function):
 
 
 def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     difference = d_input - d_target
-    product = delta * e.sign() * difference
-    return _where(e.abs() <= delta, e * difference, product)
+    return rt.where(e.abs() <= delta, e * difference, delta * e.sign() * difference)
 
 
 class _HuberLossNoneDual(_HuberLossNone):
@@ -471,7 +312,7 @@ class _HuberLossNoneDual(_HuberLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_none_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -482,9 +323,9 @@ class _HuberLossNoneDual(_HuberLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _delta):
-        input, target, loss = _still(ctx.saved_tensors)
+        input, target, loss = rt.primals(ctx.saved_tensors)
         delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _huber_loss_none_tangent(input, target, delta, d_input, d_target)
             return d_loss.to(loss.dtype)
 
@@ -503,69 +344,27 @@ def huber_loss(
     reduction: Literal["mean", "sum", "none"] = "mean",
     delta: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p].
 
-        e[*p] = input[*p] − target[*p]
-        loss[*p] = where(|e[*p]| ≤ delta, e[*p]²/2, delta·(|e[*p]| − delta/2))
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        reduction: "mean", "sum" or "none"
-        delta: float
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; delta is not a number
-        ValueError: delta is not greater than 0; the tensors are on different devices;
-            target has the wrong number of axes; the sizes of index *p differ; reduction
-            is not one of its options; delta is too large for float64
+    delta is greater than 0. A TypeError or ValueError names the argument that does not
+    fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"huber_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"huber_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(delta) is not float:
-        delta = _number(delta, "huber_loss: delta")
-    if not delta > 0:
-        raise ValueError(f"huber_loss: delta must be greater than 0, not {delta}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"huber_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            f"huber_loss: target must be a floating-point tensor, not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"huber_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"huber_loss: target must have {len(p_shape)} axes [*p], not {target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"huber_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "huber_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    delta = delta if type(delta) is float else rt.number(delta, "huber_loss: delta")
+    if (
+        not rt.floating(input, target)
+        or not delta > 0
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; delta>0; reduction in mean|sum|none"
+        raise rt.explained("huber_loss", signature, input, target, delta, reduction)
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, delta)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, delta)
-    return _applied(function, input, target, delta)
+    return rt.apply(function, input, target, delta)

@@ -54,121 +54,18 @@ d_positive_key is the tangent of positive_key:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
+    if rt.unrecorded(query, positive_key):
         return _info_nce_mean_forward_in_place(query, positive_key, temperature)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -178,10 +75,10 @@ def _info_nce_mean_forward(query, positive_key, temperature):
 
 
 def _info_nce_mean_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -190,10 +87,10 @@ def _info_nce_mean_composed(query, positive_key, temperature):
 
 
 def _info_nce_mean_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
@@ -207,25 +104,28 @@ def _info_nce_mean_backward(ctx, G):
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
+    given = rt.cast(wide, query, positive_key, similarity, G)
+    query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
     part = G.new_full((query.shape[0],), -1).diag_embed()
-    part2 = torch.softmax(similarity, 1).add_(part)
-    grad_similarity = part2.mul_(G / query.shape[0])
+    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G / query.shape[0])
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root2 * query
     product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
+        part2 = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        grad_query = part2.addcmul_(
+            product.sum(1, keepdim=True), queries, value=-1
+        ).mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
         product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part3 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part3.mul_(inverse_root)
+        grad_positive_key = (
+            product2.div_(temperature)
+            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(inverse_root)
+        )
     return grad_query, grad_positive_key, None
 
 
@@ -242,22 +142,22 @@ class _InfoNceMean(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _info_nce_mean_backward(ctx, G)
         query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
@@ -266,40 +166,45 @@ class _InfoNceMean(Function):
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
         part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        added = torch.softmax(similarity, 1) + part2
-        grad_similarity = G / query.shape[0] * added
+        grad_similarity = G / query.shape[0] * (torch.softmax(similarity, 1) + part2)
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None
 
 
 def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
-    total = (d_similarity * torch.softmax(similarity, 1)).sum()
-    difference2 = total - d_similarity.diagonal(0, 0, 1).sum()
-    return difference2 / d_query.shape[0]
+    return (
+        (d_similarity * torch.softmax(similarity, 1)).sum()
+        - d_similarity.diagonal(0, 0, 1).sum()
+    ) / d_query.shape[0]
 
 
 class _InfoNceMeanDual(_InfoNceMean):
@@ -307,7 +212,7 @@ class _InfoNceMeanDual(_InfoNceMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_mean_forward, in_dims, given)
+        return rt.vmapped(_info_nce_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -319,9 +224,9 @@ class _InfoNceMeanDual(_InfoNceMean):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, average = _still(ctx.saved_tensors)
+        query, positive_key, average = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _info_nce_mean_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
@@ -329,12 +234,12 @@ class _InfoNceMeanDual(_InfoNceMean):
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
+    if rt.unrecorded(query, positive_key):
         return _info_nce_sum_forward_in_place(query, positive_key, temperature)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -344,10 +249,10 @@ def _info_nce_sum_forward(query, positive_key, temperature):
 
 
 def _info_nce_sum_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -356,10 +261,10 @@ def _info_nce_sum_composed(query, positive_key, temperature):
 
 
 def _info_nce_sum_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
@@ -373,24 +278,31 @@ def _info_nce_sum_backward(ctx, G):
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
+    given = rt.cast(wide, query, positive_key, similarity, G)
+    query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
-    part = G.new_full((query.shape[0],), -1).diag_embed()
-    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G)
+    grad_similarity = (
+        torch.softmax(similarity, 1)
+        .add_(G.new_full((query.shape[0],), -1).diag_embed())
+        .mul_(G)
+    )
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root2 * query
     product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
+        part = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        grad_query = part.addcmul_(
+            product.sum(1, keepdim=True), queries, value=-1
+        ).mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
         product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part2 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part2.mul_(inverse_root)
+        grad_positive_key = (
+            product2.div_(temperature)
+            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(inverse_root)
+        )
     return grad_query, grad_positive_key, None
 
 
@@ -407,22 +319,22 @@ class _InfoNceSum(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _info_nce_sum_backward(ctx, G)
         query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
@@ -430,39 +342,47 @@ class _InfoNceSum(Function):
         keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G * (torch.softmax(similarity, 1) + part2)
+        grad_similarity = G * (
+            torch.softmax(similarity, 1)
+            + G.new_full((query.shape[0],), -1).diag_embed()
+        )
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None
 
 
 def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
-    total2 = (d_similarity * torch.softmax(similarity, 1)).sum()
-    return total2 - d_similarity.diagonal(0, 0, 1).sum()
+    return (d_similarity * torch.softmax(similarity, 1)).sum() - d_similarity.diagonal(
+        0, 0, 1
+    ).sum()
 
 
 class _InfoNceSumDual(_InfoNceSum):
@@ -470,7 +390,7 @@ class _InfoNceSumDual(_InfoNceSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_sum_forward, in_dims, given)
+        return rt.vmapped(_info_nce_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -482,9 +402,9 @@ class _InfoNceSumDual(_InfoNceSum):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, total = _still(ctx.saved_tensors)
+        query, positive_key, total = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _info_nce_sum_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
@@ -492,12 +412,12 @@ class _InfoNceSumDual(_InfoNceSum):
 
 
 def _info_nce_none_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
+    if rt.unrecorded(query, positive_key):
         return _info_nce_none_forward_in_place(query, positive_key, temperature)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -507,10 +427,10 @@ def _info_nce_none_forward(query, positive_key, temperature):
 
 
 def _info_nce_none_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -519,10 +439,10 @@ def _info_nce_none_composed(query, positive_key, temperature):
 
 
 def _info_nce_none_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
@@ -536,25 +456,31 @@ def _info_nce_none_backward(ctx, G):
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
+    given = rt.cast(wide, query, positive_key, similarity, G)
+    query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
-    part = G.new_full(G.shape, -1).diag_embed()
-    part2 = torch.softmax(similarity, 1).add_(part)
-    grad_similarity = part2.mul_(G.unsqueeze(1))
+    grad_similarity = (
+        torch.softmax(similarity, 1)
+        .add_(G.new_full(G.shape, -1).diag_embed())
+        .mul_(G.unsqueeze(1))
+    )
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root2 * query
     product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
+        part = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        grad_query = part.addcmul_(
+            product.sum(1, keepdim=True), queries, value=-1
+        ).mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
         product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part3 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part3.mul_(inverse_root)
+        grad_positive_key = (
+            product2.div_(temperature)
+            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(inverse_root)
+        )
     return grad_query, grad_positive_key, None
 
 
@@ -571,22 +497,22 @@ class _InfoNceNone(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _info_nce_none_backward(ctx, G)
         query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
@@ -594,36 +520,42 @@ class _InfoNceNone(Function):
         keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full(G.shape, -1).diag_embed()
-        grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part2)
+        grad_similarity = G.unsqueeze(1) * (
+            torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
+        )
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None
 
 
 def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
     total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
     return total - d_similarity.diagonal(0, 0, 1)
@@ -634,7 +566,7 @@ class _InfoNceNoneDual(_InfoNceNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_none_forward, in_dims, given)
+        return rt.vmapped(_info_nce_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -646,9 +578,9 @@ class _InfoNceNoneDual(_InfoNceNone):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, loss = _still(ctx.saved_tensors)
+        query, positive_key, loss = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _info_nce_none_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
@@ -684,79 +616,29 @@ def info_nce(
     temperature: float = 0.1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d]
+    and positive_key[n,d].
 
-        queries[n,d] = query[n,d]/√(Σ[d′] query[n,d′]²)
-        keys[n,d] = positive_key[n,d]/√(Σ[d′] positive_key[n,d′]²)
-        similarity[n,m] = 1/temperature·Σ[d] queries[n,d]·keys[m,d]
-        loss[n] = logsumexpₘ(similarity[n,m]) − similarity[n,n]
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        query[n, d]: float
-        positive_key[n, d]: float
-        temperature: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: query or positive_key is not a floating-point tensor; temperature is
-            not a number
-        ValueError: query or positive_key has the wrong number of axes; the tensors are
-            on different devices; the sizes of index n or d differ; reduction is not one
-            of its options; temperature is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(f"info_nce: query must be a tensor, not {type(query).__name__}")
-    if not isinstance(positive_key, torch.Tensor):
-        raise TypeError(
-            "info_nce: positive_key must be a tensor, not "
-            f"{type(positive_key).__name__}"
-        )
     if type(temperature) is not float:
-        temperature = _number(temperature, "info_nce: temperature")
-    if query.dim() != 2:
-        raise ValueError(f"info_nce: query must have 2 axes [n, d], not {query.dim()}")
-    if positive_key.dim() != 2:
-        raise ValueError(
-            f"info_nce: positive_key must have 2 axes [n, d], not {positive_key.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            f"info_nce: query must be a floating-point tensor, not {query.dtype}"
-        )
-    if not positive_key.is_floating_point():
-        raise TypeError(
-            "info_nce: positive_key must be a floating-point tensor, not "
-            f"{positive_key.dtype}"
-        )
-    if positive_key.device != query.device:
-        raise ValueError(
-            f"info_nce: positive_key is on {positive_key.device}, but query is on "
-            f"{query.device}"
-        )
-    if positive_key.shape[0] != query.shape[0]:
-        raise ValueError(
-            f"info_nce: index n has size {query.shape[0]} on axis 0 of query but "
-            f"{positive_key.shape[0]} on axis 0 of positive_key"
-        )
-    if positive_key.shape[1] != query.shape[1]:
-        raise ValueError(
-            f"info_nce: index d has size {query.shape[1]} on axis 1 of query but "
-            f"{positive_key.shape[1]} on axis 1 of positive_key"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+        temperature = rt.number(temperature, "info_nce: temperature")
+    if (
+        not rt.floating(query, positive_key)
+        or query.dim() != 2
+        or positive_key.shape != query.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "query[n,d], positive_key[n,d]; reduction in mean|sum|none"
+        raise rt.explained("info_nce", signature, query, positive_key, reduction)
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        query, positive_key = _distinct(query, positive_key)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        query, positive_key = rt.distinct(query, positive_key)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(query, positive_key, temperature)[0]
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(query, positive_key, temperature)
     if not torch.is_grad_enabled():
         return forward(query, positive_key, temperature)[0]
-    return _applied(function, query, positive_key, temperature)[0]
+    return rt.apply(function, query, positive_key, temperature)[0]

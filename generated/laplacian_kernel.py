@@ -10,100 +10,23 @@ Gradients, where G is the cotangent of K:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _laplacian_kernel_forward_in_place(x1, x2, gamma)
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     K = (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp()
     return K.to(dtype)
 
 
 def _laplacian_kernel_forward_in_place(x1, x2, gamma):
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     K = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma).exp_()
     return K.to(dtype)
 
@@ -111,10 +34,9 @@ def _laplacian_kernel_forward_in_place(x1, x2, gamma):
 def _laplacian_kernel_backward(ctx, G):
     x1, x2, K = ctx.saved_tensors
     gamma = ctx.gamma
-    x1, x2, K, G = _wide(x1, x2, K, G)
+    x1, x2, K, G = rt.widened(x1, x2, K, G)
     grad_x1 = grad_x2 = None
-    sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
-    product = sign.mul_((G * K).unsqueeze(-1))
+    product = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
     if ctx.needs_input_grad[0]:
         grad_x1 = product.sum(-2).mul_(-gamma)
     if ctx.needs_input_grad[1]:
@@ -138,14 +60,13 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _laplacian_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
-        x1, x2, K, G = _wide(x1, x2, K, G)
+        x1, x2, K, G = rt.widened(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
-        product = (G * K).unsqueeze(-1) * sign
+        product = (G * K).unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
         if ctx.needs_input_grad[0]:
             grad_x1 = -gamma * product.sum(-2)
         if ctx.needs_input_grad[1]:
@@ -156,68 +77,22 @@ class _LaplacianKernel(Function):
 def laplacian_kernel(
     x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1
 ) -> torch.Tensor:
-    """Returns the tensor K[*b,i,j]:
+    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 
-        K[*b,i,j] = exp(−gamma·Σₖ |x1[*b,i,k] − x2[*b,j,k]|)
-
-    Args:
-        x1[*b, i, k]: float
-        x2[*b, j, k]: float
-        gamma: float
-
-    Raises:
-        TypeError: x1 or x2 is not a floating-point tensor; gamma is not a number
-        ValueError: x1 or x2 has the wrong number of axes; the tensors are on different
-            devices; the sizes of index *b or k differ; gamma is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x1, torch.Tensor):
-        raise TypeError(
-            f"laplacian_kernel: x1 must be a tensor, not {type(x1).__name__}"
-        )
-    if not isinstance(x2, torch.Tensor):
-        raise TypeError(
-            f"laplacian_kernel: x2 must be a tensor, not {type(x2).__name__}"
-        )
     if type(gamma) is not float:
-        gamma = _number(gamma, "laplacian_kernel: gamma")
-    if x1.dim() < 2:
-        raise ValueError(
-            f"laplacian_kernel: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"
-        )
-    if x2.dim() < 2:
-        raise ValueError(
-            f"laplacian_kernel: x2 must have at least 2 axes [*b, j, k], not {x2.dim()}"
-        )
-    if not x1.is_floating_point():
-        raise TypeError(
-            f"laplacian_kernel: x1 must be a floating-point tensor, not {x1.dtype}"
-        )
-    if not x2.is_floating_point():
-        raise TypeError(
-            f"laplacian_kernel: x2 must be a floating-point tensor, not {x2.dtype}"
-        )
-    if x2.device != x1.device:
-        raise ValueError(
-            f"laplacian_kernel: x2 is on {x2.device}, but x1 is on {x1.device}"
-        )
-    b_shape = x1.shape[:-2]
-    if x2.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"laplacian_kernel: x2 must have {len(b_shape) + 2} axes [*b, j, k], not "
-            f"{x2.dim()}"
-        )
-    if x2.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"laplacian_kernel: index *b has shape {tuple(b_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(b_shape)])} in x2, from axis 0 on"
-        )
-    if x2.shape[-1] != x1.shape[-1]:
-        raise ValueError(
-            f"laplacian_kernel: index k has size {x1.shape[-1]} on axis -1 of x1 but "
-            f"{x2.shape[-1]} on axis -1 of x2"
-        )
+        gamma = rt.number(gamma, "laplacian_kernel: gamma")
+    if (
+        not rt.floating(x1, x2)
+        or x1.dim() < 2
+        or x2.dim() != x1.dim()
+        or x2.shape[:-2] != x1.shape[:-2]
+        or x2.shape[-1] != x1.shape[-1]
+    ):
+        raise rt.explained("laplacian_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _laplacian_kernel_forward(x1, x2, gamma)
-    return _applied(_LaplacianKernel, x1, x2, gamma)
+    return rt.apply(_LaplacianKernel, x1, x2, gamma)

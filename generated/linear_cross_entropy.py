@@ -37,135 +37,19 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_mean_forward_in_place(
             input,
             linear_weight,
@@ -175,35 +59,41 @@ def _linear_cross_entropy_mean_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part2 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part2 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -217,35 +107,41 @@ def _linear_cross_entropy_mean_forward(
 def _linear_cross_entropy_mean_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part2 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part2 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -258,36 +154,42 @@ def _linear_cross_entropy_mean_composed(
 def _linear_cross_entropy_mean_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
-        part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = torch.log_softmax(part, 1, out=part)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part3 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part2 = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part3 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part2 - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -305,8 +207,8 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
     mask = target != ignore_index
@@ -327,8 +229,9 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         )
         part2 = product.expand(chosen2.shape) if weight is None else product
         placed = part.scatter_add(1, chosen2, part2)
-        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part3, mask2)
+        grad_X = rt.keep_where_(
+            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+        )
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -338,12 +241,14 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[4]:
         chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
         zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        chosen4 = torch.where(mask, -G * average / count, 0)
-        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen5.index_add(0, chosen, chosen3)
-        grad_weight = placed2.index_add(0, chosen, chosen4)
+        product2 = (
+            ratio * torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+        )
+        grad_weight = (
+            (product2 if label_smoothing != 0 else zeros)
+            .index_add(0, chosen, chosen3)
+            .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+        )
     return (
         grad_input,
         grad_linear_weight,
@@ -385,7 +290,7 @@ class _LinearCrossEntropyMean(Function):
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -402,11 +307,11 @@ class _LinearCrossEntropyMean(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
@@ -423,9 +328,9 @@ class _LinearCrossEntropyMean(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, average, G = _cast(wide, weight, average, G)
+        weight, average, G = rt.cast(wide, weight, average, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -435,16 +340,19 @@ class _LinearCrossEntropyMean(Function):
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
         chosen2 = chosen.unsqueeze(1)
         difference = label_smoothing - 1
         ratio2 = difference * G / count
         mask2 = mask.unsqueeze(1)
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -458,19 +366,22 @@ class _LinearCrossEntropyMean(Function):
             difference2 = (
                 label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            product = (
-                G * difference2 / count * p
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            added = (
+                G * difference2 / count * p + ratio
                 if weight is None
-                else G * difference2.unsqueeze(1) / count * p
+                else G * difference2 / count * p + ratio * weight
             )
-            product2 = ratio2 if weight is None else (ratio2 * picked).unsqueeze(1)
-            part3 = product + ratio if weight is None else product + ratio * weight
-            part4 = product2.expand(chosen2.shape) if weight is None else product2
-            placed = part3.scatter_add(1, chosen2, part4)
-            grad_X = torch.where(mask2, placed, 0)
+            part2 = (
+                ratio2.expand(mask2.shape)
+                if weight is None
+                else (ratio2 * picked).unsqueeze(1)
+            )
+            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -480,12 +391,16 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
             zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            chosen4 = torch.where(mask, -G * average / count, 0)
-            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product3 = ratio * total if label_smoothing != 0 else None
-            chosen5 = product3 if label_smoothing != 0 else zeros
-            placed2 = chosen5.index_add(0, chosen, chosen3)
-            grad_weight = placed2.index_add(0, chosen, chosen4)
+            product = (
+                ratio * torch.where(mask2, F, 0).sum(0)
+                if label_smoothing != 0
+                else None
+            )
+            grad_weight = (
+                (product if label_smoothing != 0 else zeros)
+                .index_add(0, chosen, chosen3)
+                .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+            )
         return (
             grad_input,
             grad_linear_weight,
@@ -500,7 +415,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_sum_forward_in_place(
             input,
             linear_weight,
@@ -510,30 +425,39 @@ def _linear_cross_entropy_sum_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -541,61 +465,79 @@ def _linear_cross_entropy_sum_forward(
 def _linear_cross_entropy_sum_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         return loss.sum().to(dtype)
 
 
 def _linear_cross_entropy_sum_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
-        part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = torch.log_softmax(part, 1, out=part)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part3 = label_smoothing - 1
-        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -607,8 +549,8 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, F, G = rt.cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     ratio = -label_smoothing * G / linear_weight_shape[0]
     mask = target != ignore_index
@@ -629,8 +571,9 @@ def _linear_cross_entropy_sum_backward(ctx, G):
         )
         part2 = product2.expand(chosen2.shape) if weight is None else product2
         placed = part.scatter_add(1, chosen2, part2)
-        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part3, mask2)
+        grad_X = rt.keep_where_(
+            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+        )
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -638,12 +581,12 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product3 = product * F.gather(1, chosen2).squeeze(1)
-        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product4 = ratio * total if label_smoothing != 0 else None
-        chosen3 = product4 if label_smoothing != 0 else zeros
-        grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product3, 0))
+        chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+        grad_weight = (
+            ratio * torch.where(mask2, F, 0).sum(0)
+            if label_smoothing != 0
+            else G.new_zeros(()).expand((linear_weight_shape[0],))
+        ).index_add(0, chosen, chosen3)
     return (
         grad_input,
         grad_linear_weight,
@@ -685,7 +628,7 @@ class _LinearCrossEntropySum(Function):
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -693,11 +636,11 @@ class _LinearCrossEntropySum(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_sum_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
@@ -705,12 +648,15 @@ class _LinearCrossEntropySum(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
+        weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = -label_smoothing * G / linear_weight.shape[0]
@@ -718,9 +664,9 @@ class _LinearCrossEntropySum(Function):
         mask2 = mask.unsqueeze(1)
         difference = label_smoothing - 1
         product = difference * G
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -735,19 +681,22 @@ class _LinearCrossEntropySum(Function):
             difference2 = (
                 label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            product2 = (
-                G * difference2 * p
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            added = (
+                G * difference2 * p + ratio
                 if weight is None
-                else G * difference2.unsqueeze(1) * p
+                else G * difference2 * p + ratio * weight
             )
-            product3 = product if weight is None else (product * picked).unsqueeze(1)
-            part3 = product2 + ratio if weight is None else product2 + ratio * weight
-            part4 = product3.expand(chosen2.shape) if weight is None else product3
-            placed = part3.scatter_add(1, chosen2, part4)
-            grad_X = torch.where(mask2, placed, 0)
+            part2 = (
+                product.expand(mask2.shape)
+                if weight is None
+                else (product * picked).unsqueeze(1)
+            )
+            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -755,12 +704,12 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product4 = product * F.gather(1, chosen2).squeeze(1)
-            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product5 = ratio * total if label_smoothing != 0 else None
-            chosen3 = product5 if label_smoothing != 0 else zeros
-            grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product4, 0))
+            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                ratio * torch.where(mask2, F, 0).sum(0)
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -775,7 +724,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_none_forward_in_place(
             input,
             linear_weight,
@@ -785,90 +734,120 @@ def _linear_cross_entropy_none_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        loss = loss.to(dtype)
         return loss, F
 
 
 def _linear_cross_entropy_none_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        return torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        return loss.to(dtype)
 
 
 def _linear_cross_entropy_none_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
-        part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = torch.log_softmax(part, 1, out=part)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part3 = label_smoothing - 1
-        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        loss = loss.to(dtype)
         return loss, F
 
 
@@ -880,8 +859,8 @@ def _linear_cross_entropy_none_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, F, G = rt.cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
     mask = target != ignore_index
@@ -890,17 +869,17 @@ def _linear_cross_entropy_none_backward(ctx, G):
     mask2 = mask.unsqueeze(1)
     product = (label_smoothing - 1) * G
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part = product if weight is None else product * weight.index_select(0, chosen)
-        product2 = part.unsqueeze(1)
         full_weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        product3 = ratio * G.unsqueeze(1) * full_weight
-        placed = product3.scatter_add_(1, chosen2, product2)
-        part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part2, mask2)
+        placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
+            1, chosen2, (product * full_weight.index_select(0, chosen)).unsqueeze(1)
+        )
+        grad_X = rt.keep_where_(
+            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+        )
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -908,15 +887,17 @@ def _linear_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product4 = product * F.gather(1, chosen2).squeeze(1)
-        part3 = torch.where(mask2, F, 0).mT.to(low)
-        chosen3 = torch.where(mask, G, 0).to(low)
-        product5 = part3 @ chosen3 if label_smoothing != 0 else None
-        product6 = product5.to(wide) if label_smoothing != 0 else None
-        product7 = ratio * product6 if label_smoothing != 0 else None
-        chosen4 = product7 if label_smoothing != 0 else zeros
-        grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product4, 0))
+        product2 = (
+            torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+            if label_smoothing != 0
+            else None
+        )
+        chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+        grad_weight = (
+            ratio * product2.to(wide)
+            if label_smoothing != 0
+            else G.new_zeros(()).expand((linear_weight_shape[0],))
+        ).index_add(0, chosen, chosen3)
     return (
         grad_input,
         grad_linear_weight,
@@ -958,7 +939,7 @@ class _LinearCrossEntropyNone(Function):
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -966,11 +947,11 @@ class _LinearCrossEntropyNone(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_none_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
@@ -978,12 +959,15 @@ class _LinearCrossEntropyNone(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
+        weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
@@ -991,39 +975,39 @@ class _LinearCrossEntropyNone(Function):
         mask2 = mask.unsqueeze(1)
         difference = label_smoothing - 1
         product = difference * G
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             picked = None if weight is None else weight.index_select(0, chosen)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
+            part2 = (
+                G.unsqueeze(1) * (label_smoothing * full_weight.mean() - difference)
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else G.unsqueeze(1)
+                * (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            product2 = (
-                G.unsqueeze(1) * difference2
-                if weight is None
-                else G.unsqueeze(1) * difference2.unsqueeze(1)
-            )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            product2 = part2 * p
             added = (
-                product2 * p + ratio * G.unsqueeze(1)
+                product2 + ratio * G.unsqueeze(1)
                 if weight is None
-                else product2 * p + ratio * G.unsqueeze(1) * weight
+                else product2 + ratio * G.unsqueeze(1) * weight
             )
             part3 = product if weight is None else product * picked
-            placed = added.scatter_add(1, chosen2, part3.unsqueeze(1))
-            grad_X = torch.where(mask2, placed, 0)
+            grad_X = torch.where(
+                mask2, added.scatter_add(1, chosen2, part3.unsqueeze(1)), 0
+            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -1031,15 +1015,17 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product3 = product * F.gather(1, chosen2).squeeze(1)
-            part4 = torch.where(mask2, F, 0).mT.to(low)
-            chosen3 = torch.where(mask, G, 0).to(low)
-            product4 = part4 @ chosen3 if label_smoothing != 0 else None
-            product5 = product4.to(wide) if label_smoothing != 0 else None
-            product6 = ratio * product5 if label_smoothing != 0 else None
-            chosen4 = product6 if label_smoothing != 0 else zeros
-            grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product3, 0))
+            product3 = (
+                torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+                if label_smoothing != 0
+                else None
+            )
+            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                ratio * product3.to(wide)
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -1081,174 +1067,57 @@ def linear_cross_entropy(
     label_smoothing: float = 0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
+    linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
+    weight[c] (None means ones).
 
-        X[n,c] = linear_bias[c] + Σ[d] input[n,d]·linear_weight[c,d]
-        F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
-        loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c]·weight[c]), 0), 0)
-        total = Σₙ loss[n]
-        count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
-        average = total/count
-
-    Args:
-        input[n, d]: float
-        linear_weight[c, d]: float
-        target[n]: int64
-        linear_bias[c]: float; None means zeros
-        weight[c]: float; None means ones
-        ignore_index: int
-        label_smoothing: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, linear_weight, linear_bias or weight is not a floating-point
-            tensor; target is not an int64 tensor; ignore_index is not an integer;
-            label_smoothing is not a number
-        ValueError: input, linear_weight, target, linear_bias or weight has the wrong
-            number of axes; label_smoothing is not at least 0; label_smoothing is not at
-            most 1; the tensors are on different devices; the sizes of index n, d or c
-            differ; reduction is not one of its options; label_smoothing is too large
-            for float64
+    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
+    argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"linear_cross_entropy: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(linear_weight, torch.Tensor):
-        raise TypeError(
-            "linear_cross_entropy: linear_weight must be a tensor, not "
-            f"{type(linear_weight).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "linear_cross_entropy: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "linear_cross_entropy: ignore_index")
+        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "linear_cross_entropy: label_smoothing"
         )
-    if input.dim() != 2:
-        raise ValueError(
-            f"linear_cross_entropy: input must have 2 axes [n, d], not {input.dim()}"
+    if (
+        linear_weight is None
+        or not rt.floating_if_given(input, linear_weight, linear_bias, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() != 2
+        or linear_weight.dim() != 2
+        or not label_smoothing >= 0
+        or not label_smoothing <= 1
+        or linear_weight.shape[1] != input.shape[1]
+        or target.shape != input.shape[:1]
+        or (linear_bias is not None and linear_bias.shape != linear_weight.shape[:1])
+        or (weight is not None and weight.shape != linear_weight.shape[:1])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,d], linear_weight[c,d], target[n]: int64, linear_bias[c]=None, "
+            "weight[c]=None; label_smoothing>=0; label_smoothing<=1; "
+            "reduction in mean|sum|none"
         )
-    if linear_weight.dim() != 2:
-        raise ValueError(
-            "linear_cross_entropy: linear_weight must have 2 axes [c, d], not "
-            f"{linear_weight.dim()}"
-        )
-    if target.dim() != 1:
-        raise ValueError(
-            f"linear_cross_entropy: target must have 1 axis [n], not {target.dim()}"
-        )
-    if not label_smoothing >= 0:
-        raise ValueError(
-            "linear_cross_entropy: label_smoothing must be at least 0, not "
-            f"{label_smoothing}"
-        )
-    if not label_smoothing <= 1:
-        raise ValueError(
-            "linear_cross_entropy: label_smoothing must be at most 1, not "
-            f"{label_smoothing}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "linear_cross_entropy: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not linear_weight.is_floating_point():
-        raise TypeError(
-            "linear_cross_entropy: linear_weight must be a floating-point tensor, not "
-            f"{linear_weight.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(
-            f"linear_cross_entropy: target must be int64, not {target.dtype}"
-        )
-    if linear_weight.device != input.device:
-        raise ValueError(
-            f"linear_cross_entropy: linear_weight is on {linear_weight.device}, but "
-            f"input is on {input.device}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"linear_cross_entropy: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"linear_cross_entropy: index n has size {input.shape[0]} on axis 0 of "
-            f"input but {target.shape[0]} on axis 0 of target"
-        )
-    if linear_weight.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"linear_cross_entropy: index d has size {input.shape[1]} on axis 1 of "
-            f"input but {linear_weight.shape[1]} on axis 1 of linear_weight"
-        )
-    if linear_bias is not None:
-        if not isinstance(linear_bias, torch.Tensor):
-            raise TypeError(
-                "linear_cross_entropy: linear_bias must be a tensor, not "
-                f"{type(linear_bias).__name__}"
-            )
-        if linear_bias.dim() != 1:
-            raise ValueError(
-                "linear_cross_entropy: linear_bias must have 1 axis [c], not "
-                f"{linear_bias.dim()}"
-            )
-        if not linear_bias.is_floating_point():
-            raise TypeError(
-                "linear_cross_entropy: linear_bias must be a floating-point tensor, "
-                f"not {linear_bias.dtype}"
-            )
-        if linear_bias.device != input.device:
-            raise ValueError(
-                f"linear_cross_entropy: linear_bias is on {linear_bias.device}, but "
-                f"input is on {input.device}"
-            )
-        if linear_bias.shape[0] != linear_weight.shape[0]:
-            raise ValueError(
-                f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on "
-                f"axis 0 of linear_weight but {linear_bias.shape[0]} on axis 0 of "
-                "linear_bias"
-            )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "linear_cross_entropy: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"linear_cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "linear_cross_entropy: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"linear_cross_entropy: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != linear_weight.shape[0]:
-            raise ValueError(
-                f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on "
-                f"axis 0 of linear_weight but {weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+        raise rt.explained(
+            "linear_cross_entropy",
+            signature,
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            label_smoothing,
+            reduction,
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        given = _distinct(input, linear_weight, target, linear_bias, weight)
+        given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(
             input,
             linear_weight,
@@ -1269,7 +1138,7 @@ def linear_cross_entropy(
             label_smoothing,
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         function,
         input,
         linear_weight,

@@ -27,106 +27,20 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+    if rt.unrecorded(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
         return _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
     product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
@@ -143,11 +57,11 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
 
 
 def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
     product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
@@ -169,8 +83,8 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     input, hx, cx, w_ih, w_hh, _, _, c, leave, forget, enter, new = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    given = _cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
     cx, c, leave, forget, enter, new, G_h, G_c = given
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
@@ -189,13 +103,13 @@ def _lstm_cell_backward(ctx, G_h, G_c):
         product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
         grad_a = torch.stack((product, product2, product4, product3), 1)
     if needs_part:
-        part = _flatten(grad_a, 1, 2)
+        part = rt.flatten(grad_a, 1, 2)
     if needs_part2:
         part2 = part.to(low)
     if needs_part3:
         part3 = part.mT.to(low)
     if needs_grad_b_ih:
-        grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
         grad_input = part2 @ w_ih
     if needs[1]:
@@ -226,21 +140,21 @@ class _LstmCell(Function):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
         _, c, leave, forget, enter, new = output
         ctx.mark_non_differentiable(leave, forget, enter, new)
-        ctx.low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, leave, forget, enter, new
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
-        if _alone(G_h, G_c):
+        if rt.unrecorded(G_h, G_c):
             return _lstm_cell_backward(ctx, G_h, G_c)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, _, _, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-        cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+        cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
         needs_part5 = needs[3] or needs[4]
@@ -249,11 +163,11 @@ class _LstmCell(Function):
         needs_grad_a = needs_part3 or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        product = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-        product2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        part = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+        product = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+        product2 = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+        part = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
         part2 = product + product2 if b_ih is None else product + product2 + part
-        a = part2 if b_hh is None else part2 + _unflatten(b_hh, 0, (4, hx.shape[1]))
+        a = part2 if b_hh is None else part2 + rt.unflatten(b_hh, 0, (4, hx.shape[1]))
         leave = a.select(1, 3).sigmoid()
         c_tanh = c.tanh()
         grad_c = G_c + G_h * leave * (1 - c_tanh.square())
@@ -264,18 +178,23 @@ class _LstmCell(Function):
             h = leave * c_tanh
             product3 = grad_c * enter
             product4 = grad_c * cx * forget * (1 - forget)
-            product5 = product3 * (1 - new.square())
-            product6 = product3 * new * (1 - enter)
-            product7 = G_h * h * (1 - leave)
-            grad_a = torch.stack((product6, product4, product5, product7), 1)
+            grad_a = torch.stack(
+                (
+                    product3 * new * (1 - enter),
+                    product4,
+                    product3 * (1 - new.square()),
+                    G_h * h * (1 - leave),
+                ),
+                1,
+            )
         if needs_part3:
-            part3 = _flatten(grad_a, 1, 2)
+            part3 = rt.flatten(grad_a, 1, 2)
         if needs_part4:
             part4 = part3.to(low)
         if needs_part5:
             part5 = part3.mT.to(low)
         if needs_grad_b_ih:
-            grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+            grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
             grad_input = part4 @ w_ih
         if needs[1]:
@@ -303,176 +222,33 @@ def lstm_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tensors h[n,j] and c[n,j]:
+    """Returns h[n,j] and c[n,j] of input[n,i], hx[n,j], cx[n,j], w_ih[(g j),i],
+    w_hh[(g j),j'], b_ih[(g j)] (None means zeros) and b_hh[(g j)] (None means zeros).
 
-        a[n,g,j] = b_ih[(g j)] + b_hh[(g j)] + Σᵢ input[n,i]·w_ih[(g j),i] + Σₗ hx[n,l]·w_hh[(g j),l]
-        enter[n,j] = sigmoid(a[n,0,j])
-        forget[n,j] = sigmoid(a[n,1,j])
-        new[n,j] = tanh(a[n,2,j])
-        leave[n,j] = sigmoid(a[n,3,j])
-        c[n,j] = cx[n,j]·forget[n,j] + enter[n,j]·new[n,j]
-        h[n,j] = leave[n,j]·tanh(c[n,j])
-
-    Args:
-        input[n, i]: float
-        hx[n, j]: float
-        cx[n, j]: float
-        w_ih[(g j), i]: float
-        w_hh[(g j), j']: float
-        b_ih[(g j)]: float; None means zeros
-        b_hh[(g j)]: float; None means zeros
-
-    Raises:
-        TypeError: input, hx, cx, w_ih, w_hh, b_ih or b_hh is not a floating-point
-            tensor
-        ValueError: input, hx, cx, w_ih, w_hh, b_ih or b_hh has the wrong number of
-            axes; the tensors are on different devices; the sizes of index n, i or j
-            differ; w_ih, w_hh, b_ih or b_hh has an axis of the wrong size
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"lstm_cell: input must be a tensor, not {type(input).__name__}"
+    if (
+        not rt.floating(input, hx, cx, w_ih, w_hh)
+        or not rt.floating_if_given(input, b_ih, b_hh)
+        or input.dim() != 2
+        or hx.dim() != 2
+        or hx.shape[0] != input.shape[0]
+        or cx.shape != (input.shape[0], hx.shape[1])
+        or w_ih.shape != (4 * hx.shape[1], input.shape[1])
+        or w_hh.shape != (4 * hx.shape[1], hx.shape[1])
+        or (b_ih is not None and b_ih.shape != (4 * hx.shape[1],))
+        or (b_hh is not None and b_hh.shape != (4 * hx.shape[1],))
+    ):
+        signature = (
+            "input[n,i], hx[n,j], cx[n,j], w_ih[(g j),i], w_hh[(g j),j'=j], "
+            "b_ih[(g j)]=None, b_hh[(g j)]=None; g=4"
         )
-    if not isinstance(hx, torch.Tensor):
-        raise TypeError(f"lstm_cell: hx must be a tensor, not {type(hx).__name__}")
-    if not isinstance(cx, torch.Tensor):
-        raise TypeError(f"lstm_cell: cx must be a tensor, not {type(cx).__name__}")
-    if not isinstance(w_ih, torch.Tensor):
-        raise TypeError(f"lstm_cell: w_ih must be a tensor, not {type(w_ih).__name__}")
-    if not isinstance(w_hh, torch.Tensor):
-        raise TypeError(f"lstm_cell: w_hh must be a tensor, not {type(w_hh).__name__}")
-    if input.dim() != 2:
-        raise ValueError(f"lstm_cell: input must have 2 axes [n, i], not {input.dim()}")
-    if hx.dim() != 2:
-        raise ValueError(f"lstm_cell: hx must have 2 axes [n, j], not {hx.dim()}")
-    if cx.dim() != 2:
-        raise ValueError(f"lstm_cell: cx must have 2 axes [n, j], not {cx.dim()}")
-    if w_ih.dim() != 2:
-        raise ValueError(
-            f"lstm_cell: w_ih must have 2 axes [(g j), i], not {w_ih.dim()}"
+        raise rt.explained(
+            "lstm_cell", signature, input, hx, cx, w_ih, w_hh, b_ih, b_hh
         )
-    if w_hh.dim() != 2:
-        raise ValueError(
-            f"lstm_cell: w_hh must have 2 axes [(g j), j'], not {w_hh.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not hx.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: hx must be a floating-point tensor, not {hx.dtype}"
-        )
-    if not cx.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: cx must be a floating-point tensor, not {cx.dtype}"
-        )
-    if not w_ih.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: w_ih must be a floating-point tensor, not {w_ih.dtype}"
-        )
-    if not w_hh.is_floating_point():
-        raise TypeError(
-            f"lstm_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
-        )
-    if hx.device != input.device:
-        raise ValueError(
-            f"lstm_cell: hx is on {hx.device}, but input is on {input.device}"
-        )
-    if cx.device != input.device:
-        raise ValueError(
-            f"lstm_cell: cx is on {cx.device}, but input is on {input.device}"
-        )
-    if w_ih.device != input.device:
-        raise ValueError(
-            f"lstm_cell: w_ih is on {w_ih.device}, but input is on {input.device}"
-        )
-    if w_hh.device != input.device:
-        raise ValueError(
-            f"lstm_cell: w_hh is on {w_hh.device}, but input is on {input.device}"
-        )
-    if hx.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"lstm_cell: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{hx.shape[0]} on axis 0 of hx"
-        )
-    if cx.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"lstm_cell: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{cx.shape[0]} on axis 0 of cx"
-        )
-    if w_ih.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"lstm_cell: index i has size {input.shape[1]} on axis 1 of input but "
-            f"{w_ih.shape[1]} on axis 1 of w_ih"
-        )
-    if cx.shape[1] != hx.shape[1]:
-        raise ValueError(
-            f"lstm_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{cx.shape[1]} on axis 1 of cx"
-        )
-    if w_hh.shape[1] != hx.shape[1]:
-        raise ValueError(
-            f"lstm_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{w_hh.shape[1]} on axis 1 of w_hh"
-        )
-    if w_ih.shape[0] != 4 * hx.shape[1]:
-        raise ValueError(
-            f"lstm_cell: axis 0 (g j) of w_ih has size {w_ih.shape[0]}, but "
-            f"size(g)*size(j) is {4 * hx.shape[1]}"
-        )
-    if w_hh.shape[0] != 4 * hx.shape[1]:
-        raise ValueError(
-            f"lstm_cell: axis 0 (g j) of w_hh has size {w_hh.shape[0]}, but "
-            f"size(g)*size(j) is {4 * hx.shape[1]}"
-        )
-    if b_ih is not None:
-        if not isinstance(b_ih, torch.Tensor):
-            raise TypeError(
-                f"lstm_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
-            )
-        if b_ih.dim() != 1:
-            raise ValueError(
-                f"lstm_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}"
-            )
-        if not b_ih.is_floating_point():
-            raise TypeError(
-                f"lstm_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
-            )
-        if b_ih.device != input.device:
-            raise ValueError(
-                f"lstm_cell: b_ih is on {b_ih.device}, but input is on {input.device}"
-            )
-        if b_ih.shape[0] != 4 * hx.shape[1]:
-            raise ValueError(
-                f"lstm_cell: axis 0 (g j) of b_ih has size {b_ih.shape[0]}, but "
-                f"size(g)*size(j) is {4 * hx.shape[1]}"
-            )
-    if b_hh is not None:
-        if not isinstance(b_hh, torch.Tensor):
-            raise TypeError(
-                f"lstm_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
-            )
-        if b_hh.dim() != 1:
-            raise ValueError(
-                f"lstm_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}"
-            )
-        if not b_hh.is_floating_point():
-            raise TypeError(
-                f"lstm_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
-            )
-        if b_hh.device != input.device:
-            raise ValueError(
-                f"lstm_cell: b_hh is on {b_hh.device}, but input is on {input.device}"
-            )
-        if b_hh.shape[0] != 4 * hx.shape[1]:
-            raise ValueError(
-                f"lstm_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
-                f"size(g)*size(j) is {4 * hx.shape[1]}"
-            )
     if torch.compiler.is_compiling():
-        given = _distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        given = rt.distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]
-    return _applied(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]
+    return rt.apply(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]

@@ -10,73 +10,14 @@ Gradients, where G is the cotangent of C:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _matmul_forward(A, B):
-    low = _of_product(A, B)
-    A, B = _cast(low, A, B)
+    low = rt.autocast_product(A, B)
+    A, B = rt.cast(low, A, B)
     return A @ B
 
 
@@ -90,18 +31,18 @@ class _Matmul(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, B = inputs
-        ctx.low = _of_product(A, B)
+        ctx.low = rt.autocast_product(A, B)
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] else None,
             B if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         A, B = ctx.saved_tensors
         low = ctx.low
-        A, B, G = _cast(low, A, B, G)
+        A, B, G = rt.cast(low, A, B, G)
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             grad_A = G @ B.mT
@@ -111,54 +52,20 @@ class _Matmul(Function):
 
 
 def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor C[*b,i,j]:
+    """Returns C[*b,i,j] of A[*b,i,k] and B[*b,k,j].
 
-        C[*b,i,j] = Σₖ A[*b,i,k]·B[*b,k,j]
-
-    Args:
-        A[*b, i, k]: float
-        B[*b, k, j]: float
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor
-        ValueError: A or B has the wrong number of axes; the tensors are on different
-            devices; the sizes of index *b or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"matmul: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"matmul: B must be a tensor, not {type(B).__name__}")
-    if A.dim() < 2:
-        raise ValueError(
-            f"matmul: A must have at least 2 axes [*b, i, k], not {A.dim()}"
-        )
-    if B.dim() < 2:
-        raise ValueError(
-            f"matmul: B must have at least 2 axes [*b, k, j], not {B.dim()}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"matmul: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"matmul: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"matmul: B is on {B.device}, but A is on {A.device}")
-    b_shape = A.shape[:-2]
-    if B.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"matmul: B must have {len(b_shape) + 2} axes [*b, k, j], not {B.dim()}"
-        )
-    if B.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"matmul: index *b has shape {tuple(b_shape)} in A but "
-            f"{tuple(B.shape[: len(b_shape)])} in B, from axis 0 on"
-        )
-    if B.shape[-2] != A.shape[-1]:
-        raise ValueError(
-            f"matmul: index k has size {A.shape[-1]} on axis -1 of A but {B.shape[-2]} "
-            "on axis -2 of B"
-        )
+    if (
+        not rt.floating(A, B)
+        or A.dim() < 2
+        or B.dim() != A.dim()
+        or B.shape[:-2] != A.shape[:-2]
+        or B.shape[-2] != A.shape[-1]
+    ):
+        raise rt.explained("matmul", "A[*b,i,k], B[*b,k,j]", A, B)
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _matmul_forward(A, B)
-    return _applied(_Matmul, A, B)
+    return rt.apply(_Matmul, A, B)

@@ -13,55 +13,9 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _max_pool1d_forward(input, kernel_size, stride):
@@ -75,9 +29,10 @@ def _max_pool1d_backward(ctx, G):
     (winner,) = ctx.saved_tensors
     stride = ctx.stride
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    added = winner + stride * _positions(G.shape[2], G)
-    grad_input = G.new_zeros(input_shape).scatter_add_(2, added, G)
+    G = rt.widened(G)[0]
+    grad_input = G.new_zeros(input_shape).scatter_add_(
+        2, winner + stride * rt.positions(G.shape[2], G), G
+    )
     return grad_input, None, None
 
 
@@ -102,55 +57,38 @@ class _MaxPool1d(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _max_pool1d_backward(ctx, G)
         (winner,) = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
-        added = winner + stride * _positions(G.shape[2], G)
-        grad_input = G.new_zeros(input_shape).scatter_add(2, added, G)
+        G = rt.widened(G)[0]
+        grad_input = G.new_zeros(input_shape).scatter_add(
+            2, winner + stride * rt.positions(G.shape[2], G), G
+        )
         return grad_input, None, None
 
 
 def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.Tensor:
-    """Returns the tensor output[n,c,u]:
+    """Returns output[n,c,u] of input[n,c,t].
 
-        output[n,c,u] = maxₖ(input[n,c,stride·u + k])
-
-    Args:
-        input[n, c, t]: float
-        kernel_size: size of index k
-        stride: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; kernel_size or stride is not an
-            integer
-        ValueError: input has the wrong number of axes; kernel_size or stride is not
-            positive; no value of index u keeps every access in bounds
+    kernel_size is the size of index k. A TypeError or ValueError names the argument
+    that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"max_pool1d: input must be a tensor, not {type(input).__name__}"
-        )
     if type(kernel_size) is not int:
-        kernel_size = _integer(kernel_size, "max_pool1d: kernel_size")
-    if type(stride) is not int:
-        stride = _integer(stride, "max_pool1d: stride")
-    if input.dim() != 3:
-        raise ValueError(
-            f"max_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
-        )
-    if kernel_size < 1:
-        raise ValueError(f"max_pool1d: kernel_size must be positive, not {kernel_size}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"max_pool1d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if stride < 1:
-        raise ValueError(f"max_pool1d: stride must be positive, not {stride}")
+        kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
+    stride = stride if type(stride) is int else rt.integer(stride, "max_pool1d: stride")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() != 3
+        or kernel_size < 1
+        or stride < 1
+    ):
+        signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
+        raise rt.explained("max_pool1d", signature, input, kernel_size, stride)
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _max_pool1d_forward(input, kernel_size, stride)[0]
-    return _applied(_MaxPool1d, input, kernel_size, stride)[0]
+    return rt.apply(_MaxPool1d, input, kernel_size, stride)[0]

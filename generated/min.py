@@ -10,48 +10,9 @@ Gradients, where G is the cotangent of values:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _min_forward(A, dim, keepdim):
@@ -66,7 +27,7 @@ def _min_backward(ctx, G):
     dim = ctx.dim
     keepdim = ctx.keepdim
     A_shape = ctx.A_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     G = G if keepdim else G.unsqueeze(dim)
     indices = indices if keepdim else indices.unsqueeze(dim)
     grad_A = G.new_zeros(A_shape).scatter_add_(dim, indices, G)
@@ -95,13 +56,13 @@ class _Min(Function):
     def backward(ctx, G, _grad_indices):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _min_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
         grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, G)
@@ -111,35 +72,22 @@ class _Min(Function):
 def min(
     A: torch.Tensor, *, dim: int, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tensors values[*p,*q] and indices[*p,*q]:
+    """Returns values[*p,*q] and indices[*p,*q] of A[*p,k,*q].
 
-        values[*p,*q] = minₖ(A[*p,k,*q])
-        indices[*p,*q] = argminₖ(A[*p,k,*q])
-
-    Args:
-        A[*p, k, *q]: float
-        dim: position of axis k
-        keepdim: True keeps axis k, with size 1
-
-    Raises:
-        TypeError: A is not a floating-point tensor; keepdim is not a bool; dim is not
-            an integer
-        ValueError: A has the wrong number of axes; dim is not the position of axis k
+    dim is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"min: A must be a tensor, not {type(A).__name__}")
-    if type(dim) is not int:
-        dim = _integer(dim, "min: dim")
-    if type(keepdim) is not bool:
-        raise TypeError(f"min: keepdim must be True or False, not {keepdim!r:.60}")
-    if A.dim() < 1:
-        raise ValueError(f"min: A must have at least 1 axis [*p, k, *q], not {A.dim()}")
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"min: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
+    dim = dim if type(dim) is int else rt.integer(dim, "min: dim")
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or type(keepdim) is not bool
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+    ):
+        raise rt.explained(
+            "min", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
         )
-    if not A.is_floating_point():
-        raise TypeError(f"min: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _min_forward(A, dim, keepdim)
-    return _applied(_Min, A, dim, keepdim)
+    return rt.apply(_Min, A, dim, keepdim)

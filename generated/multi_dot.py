@@ -11,73 +11,14 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _multi_dot_forward(A, B, C):
-    low = _of_product(A, B, C)
-    A, B, C = _cast(low, A, B, C)
+    low = rt.autocast_product(A, B, C)
+    A, B, C = rt.cast(low, A, B, C)
     return A @ B @ C
 
 
@@ -91,7 +32,7 @@ class _MultiDot(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, B, C = inputs
-        ctx.low = _of_product(A, B, C)
+        ctx.low = rt.autocast_product(A, B, C)
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
             B if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -99,11 +40,11 @@ class _MultiDot(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         A, B, C = ctx.saved_tensors
         low = ctx.low
-        A, B, C, G = _cast(low, A, B, C, G)
+        A, B, C, G = rt.cast(low, A, B, C, G)
         grad_A = grad_B = grad_C = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             product = G.mT @ A
@@ -117,54 +58,21 @@ class _MultiDot(Function):
 
 
 def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor D[i,l]:
+    """Returns D[i,l] of A[i,j], B[j,k] and C[k,l].
 
-        D[i,l] = Σⱼₖ A[i,j]·B[j,k]·C[k,l]
-
-    Args:
-        A[i, j]: float
-        B[j, k]: float
-        C[k, l]: float
-
-    Raises:
-        TypeError: A, B or C is not a floating-point tensor
-        ValueError: A, B or C has the wrong number of axes; the tensors are on different
-            devices; the sizes of index j or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"multi_dot: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"multi_dot: B must be a tensor, not {type(B).__name__}")
-    if not isinstance(C, torch.Tensor):
-        raise TypeError(f"multi_dot: C must be a tensor, not {type(C).__name__}")
-    if A.dim() != 2:
-        raise ValueError(f"multi_dot: A must have 2 axes [i, j], not {A.dim()}")
-    if B.dim() != 2:
-        raise ValueError(f"multi_dot: B must have 2 axes [j, k], not {B.dim()}")
-    if C.dim() != 2:
-        raise ValueError(f"multi_dot: C must have 2 axes [k, l], not {C.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"multi_dot: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"multi_dot: B must be a floating-point tensor, not {B.dtype}")
-    if not C.is_floating_point():
-        raise TypeError(f"multi_dot: C must be a floating-point tensor, not {C.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"multi_dot: B is on {B.device}, but A is on {A.device}")
-    if C.device != A.device:
-        raise ValueError(f"multi_dot: C is on {C.device}, but A is on {A.device}")
-    if B.shape[0] != A.shape[1]:
-        raise ValueError(
-            f"multi_dot: index j has size {A.shape[1]} on axis 1 of A but {B.shape[0]} "
-            "on axis 0 of B"
-        )
-    if C.shape[0] != B.shape[1]:
-        raise ValueError(
-            f"multi_dot: index k has size {B.shape[1]} on axis 1 of B but {C.shape[0]} "
-            "on axis 0 of C"
-        )
+    if (
+        not rt.floating(A, B, C)
+        or A.dim() != 2
+        or B.dim() != 2
+        or C.dim() != 2
+        or B.shape[0] != A.shape[1]
+        or C.shape[0] != B.shape[1]
+    ):
+        raise rt.explained("multi_dot", "A[i,j], B[j,k], C[k,l]", A, B, C)
     if torch.compiler.is_compiling():
-        A, B, C = _distinct(A, B, C)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B, C = rt.distinct(A, B, C)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _multi_dot_forward(A, B, C)
-    return _applied(_MultiDot, A, B, C)
+    return rt.apply(_MultiDot, A, B, C)

@@ -48,170 +48,32 @@ the tangent of weight:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _multi_margin_loss_mean_forward_in_place(
             input, target, weight, p, margin
         )
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.mean().to(dtype)
 
 
 def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = rt.keep_where_(excess.relu_().pow_(p), mask).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.mean().to(dtype)
@@ -221,34 +83,37 @@ def _multi_margin_loss_mean_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     p = ctx.p
     margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p * G
         product = (
-            part
+            p * G
             if weight is None
-            else part * weight.index_select(0, target).unsqueeze(1)
+            else p * G * weight.index_select(0, target).unsqueeze(1)
         )
-        part2 = p - 1
+        part = p - 1
         power = (
-            excess_positive**part2
+            excess_positive**part
             if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part2)
+            else excess_positive.pow_(part)
         )
-        product2 = power.mul_(product / (input.shape[0] * input.shape[1]))
-        grad_excess = _where(mask2, product2, 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
+        grad_excess = rt.where(
+            mask2, power.mul_(product / (input.shape[0] * input.shape[1])), 0
+        )
+        grad_input = grad_excess.scatter_add(
+            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+        )
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        total = _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-        grad_weight = G / (input.shape[0] * input.shape[1]) * placed
+        chosen = rt.keep_where_(excess_positive.pow_(p), mask)
+        grad_weight = (
+            G
+            / (input.shape[0] * input.shape[1])
+            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -270,34 +135,37 @@ class _MultiMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _multi_margin_loss_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            part = p * G
             product = (
-                part
+                p * G
                 if weight is None
-                else part * weight.index_select(0, target).unsqueeze(1)
+                else p * G * weight.index_select(0, target).unsqueeze(1)
             )
             power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            product2 = product / (input.shape[0] * input.shape[1]) * power
-            grad_excess = _where(mask2, product2, 0)
-            part2 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
+            grad_excess = rt.where(
+                mask2, product / (input.shape[0] * input.shape[1]) * power, 0
+            )
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            total = torch.where(mask, power2, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-            grad_weight = G / (input.shape[0] * input.shape[1]) * placed
+            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            grad_weight = (
+                G
+                / (input.shape[0] * input.shape[1])
+                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -308,22 +176,24 @@ def _multi_margin_loss_mean_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    d_loss = (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
     return d_loss.mean()
 
 
@@ -332,7 +202,7 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -343,10 +213,10 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, average = _still(ctx.saved_tensors)
+        input, target, weight, average = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _multi_margin_loss_mean_tangent(
                 input, target, weight, p, margin, d_input, d_weight
             )
@@ -354,28 +224,24 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.sum().to(dtype)
 
 
 def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = rt.keep_where_(excess.relu_().pow_(p), mask).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.sum().to(dtype)
@@ -385,33 +251,29 @@ def _multi_margin_loss_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     p = ctx.p
     margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p * G
-        product = (
-            part
+        ratio = (
+            p * G / input.shape[1]
             if weight is None
-            else part * weight.index_select(0, target).unsqueeze(1)
+            else p * G * weight.index_select(0, target).unsqueeze(1) / input.shape[1]
         )
-        part2 = p - 1
-        power = (
-            excess_positive**part2
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part2)
+        grad_excess = rt.where(mask2, (excess_positive ** (p - 1)).mul_(ratio), 0)
+        grad_input = grad_excess.scatter_add(
+            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
-        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        total = _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-        grad_weight = G / input.shape[1] * placed
+        chosen = rt.keep_where_(excess_positive.pow_(p), mask)
+        grad_weight = (
+            G
+            / input.shape[1]
+            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -433,33 +295,39 @@ class _MultiMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _multi_margin_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            part = p * G
-            product = (
-                part
+            ratio = (
+                p * G / input.shape[1]
                 if weight is None
-                else part * weight.index_select(0, target).unsqueeze(1)
+                else p
+                * G
+                * weight.index_select(0, target).unsqueeze(1)
+                / input.shape[1]
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
-            part2 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
+            grad_excess = rt.where(
+                mask2, ratio * torch.where(mask2, excess_positive, 1) ** (p - 1), 0
+            )
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            total = torch.where(mask, power2, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-            grad_weight = G / input.shape[1] * placed
+            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            grad_weight = (
+                G
+                / input.shape[1]
+                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -468,22 +336,24 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total2 = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total2 = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total2 if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    d_loss = (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
     return d_loss.sum()
 
 
@@ -492,7 +362,7 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -503,10 +373,10 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, total = _still(ctx.saved_tensors)
+        input, target, weight, total = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _multi_margin_loss_sum_tangent(
                 input, target, weight, p, margin, d_input, d_weight
             )
@@ -514,30 +384,26 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
 
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _multi_margin_loss_none_forward_in_place(
             input, target, weight, p, margin
         )
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.to(dtype)
 
 
 def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = rt.keep_where_(excess.relu_().pow_(p), mask).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.to(dtype)
@@ -547,31 +413,34 @@ def _multi_margin_loss_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     p = ctx.p
     margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
+        product = (
+            p * G.unsqueeze(1)
+            if weight is None
+            else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
+        )
         part = p - 1
         power = (
             excess_positive**part
             if ctx.needs_input_grad[2]
             else excess_positive.pow_(part)
         )
-        picked = None if weight is None else weight.index_select(0, target).unsqueeze(1)
-        part2 = p * G.unsqueeze(1)
-        part3 = part2 if weight is None else part2 * picked
-        product = power.mul_(part3 / input.shape[1])
-        grad_excess = _where(mask2, product, 0)
-        part4 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part4)
+        grad_excess = rt.where(mask2, power.mul_(product / input.shape[1]), 0)
+        grad_input = grad_excess.scatter_add(
+            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+        )
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        product2 = G * _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
-        grad_weight = placed / input.shape[1]
+        chosen = rt.keep_where_(excess_positive.pow_(p), mask)
+        grad_weight = (
+            G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+            / input.shape[1]
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -593,33 +462,34 @@ class _MultiMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _multi_margin_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            picked = (
-                None if weight is None else weight.index_select(0, target).unsqueeze(1)
+            product = (
+                p * G.unsqueeze(1)
+                if weight is None
+                else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
-            part = p * G.unsqueeze(1)
-            part2 = part if weight is None else part * picked
-            product = part2 / input.shape[1] * power
-            grad_excess = _where(mask2, product, 0)
-            part3 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part3)
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            grad_excess = rt.where(mask2, product / input.shape[1] * power, 0)
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            product2 = G * torch.where(mask, power2, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
-            grad_weight = placed / input.shape[1]
+            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            grad_weight = (
+                G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+                / input.shape[1]
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -630,22 +500,24 @@ def _multi_margin_loss_none_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    return (product + chosen4) / d_input.shape[1]
+    return (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
 
 
 class _MultiMarginLossNoneDual(_MultiMarginLossNone):
@@ -653,7 +525,7 @@ class _MultiMarginLossNoneDual(_MultiMarginLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -664,10 +536,10 @@ class _MultiMarginLossNoneDual(_MultiMarginLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _multi_margin_loss_none_tangent(
                 input, target, weight, p, margin, d_input, d_weight
             )
@@ -702,100 +574,36 @@ def multi_margin_loss(
     margin: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
+    target[n] (int64) and weight[c] (None means ones).
 
-        excess[n,c] = input[n,c] − input[n,target[n]] + margin
-        loss[n] = weight[target[n]]/size(c)·Σ[c | target[n] ≠ c] relu(excess[n,c])^p
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        input[n, c]: float
-        target[n]: int64
-        weight[c]: float; None means ones
-        p: float
-        margin: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor; target is not an
-            int64 tensor; p or margin is not a number
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index n or c differ; reduction is not
-            one of its options; p or margin is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"multi_margin_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"multi_margin_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(p) is not float:
-        p = _number(p, "multi_margin_loss: p")
+    p = p if type(p) is float else rt.number(p, "multi_margin_loss: p")
     if type(margin) is not float:
-        margin = _number(margin, "multi_margin_loss: margin")
-    if input.dim() != 2:
-        raise ValueError(
-            f"multi_margin_loss: input must have 2 axes [n, c], not {input.dim()}"
+        margin = rt.number(margin, "multi_margin_loss: margin")
+    if (
+        not rt.floating_if_given(input, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() != 2
+        or target.shape != input.shape[:1]
+        or (weight is not None and weight.shape != input.shape[1:])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
-    if target.dim() != 1:
-        raise ValueError(
-            f"multi_margin_loss: target must have 1 axis [n], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "multi_margin_loss: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(f"multi_margin_loss: target must be int64, not {target.dtype}")
-    if target.device != input.device:
-        raise ValueError(
-            f"multi_margin_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"multi_margin_loss: index n has size {input.shape[0]} on axis 0 of input "
-            f"but {target.shape[0]} on axis 0 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "multi_margin_loss: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"multi_margin_loss: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "multi_margin_loss: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"multi_margin_loss: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"multi_margin_loss: index c has size {input.shape[1]} on axis 1 of "
-                f"input but {weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "multi_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+        raise rt.explained(
+            "multi_margin_loss", signature, input, target, weight, reduction
         )
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, p, margin)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, p, margin)
-    return _applied(function, input, target, weight, p, margin)
+    return rt.apply(function, input, target, weight, p, margin)

@@ -44,160 +44,31 @@ Fused kernels of torch, with the equation that each computes:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _class_loss(x, chosen, weight, ignored, dim):
-    """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
-    shape = chosen.shape
-    if dim != 1:
-        before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
-        rows, columns = before.numel(), after.numel()
-        beside = (rows,) if columns == 1 else (rows, columns)
-        chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    nll_loss = torch.nn.functional.nll_loss
-    loss = nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
-    return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
-
-
-def _class_loss_slope(g, chosen, weight, ignored, dim, size):
-    """The gradient of _class_loss in x, which has this size along dim."""
-    none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
-    before, after = chosen.shape[:dim], chosen.shape[dim:]
-    shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
-    if columns == 1:
-        g, chosen = (t if t.dim() == 1 else t.reshape(rows) for t in (g, chosen))
-        given = none.expand(rows, size), chosen, weight, 0, ignored, none
-        found = torch.ops.aten.nll_loss_backward(g, *given)
-        return found if len(shape) == 2 else found.reshape(shape)
-    g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
-    given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
-    return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    total = _class_loss(input, target, weight, ignore_index, 1).sum()
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
     mask = target != ignore_index
     picked = (
         None if weight is None else weight.index_select(0, torch.where(mask, target, 0))
     )
-    part = (
-        mask.sum(dtype=input.dtype)
+    return (
+        (total / mask.sum(dtype=input.dtype)).to(dtype)
         if weight is None
-        else torch.where(mask, picked, 0).sum()
+        else (total / torch.where(mask, picked, 0).sum()).to(dtype)
     )
-    return (total / part).to(dtype)
 
 
 def _nll_loss_mean_backward(ctx, G):
     input, target, weight, average = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     input_shape = ctx.input_shape
-    input, weight, average, G = _wide(input, weight, average, G)
+    input, weight, average, G = rt.widened(input, weight, average, G)
     grad_input = grad_weight = None
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
@@ -208,15 +79,17 @@ def _nll_loss_mean_backward(ctx, G):
     )
     if ctx.needs_input_grad[0]:
         ratio = (G / total).expand(target.shape)
-        part = input_shape[1]
-        grad_input = _class_loss_slope(ratio, target, weight, ignore_index, 1, part)
+        grad_input = rt.nll_loss_backward(
+            ratio, target, weight, ignore_index, 1, input_shape[1]
+        )
     if ctx.needs_input_grad[2]:
-        part2 = -G
-        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = torch.where(mask, part2 * average / total, 0)
-        chosen3 = torch.where(mask, part2 / total * picked, 0)
-        placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen2)
-        grad_weight = placed.index_add(0, chosen, chosen3)
+        part = -G
+        product = part / total * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        grad_weight = (
+            G.new_zeros((input_shape[1],))
+            .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+            .index_add(0, chosen, torch.where(mask, product, 0))
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -242,12 +115,12 @@ class _NllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, average, G = _wide(input, weight, average, G)
+        input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -266,13 +139,16 @@ class _NllLossMean(Function):
                 if weight is None
                 else torch.where(mask, ratio * picked, 0)
             )
-            chosen3 = part2.unsqueeze(1)
-            grad_input = G.new_zeros(input_shape).scatter_add(1, chosen2, chosen3)
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, part2.unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, part * average / total, 0)
-            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
-            product = ratio * input.gather(1, chosen2).squeeze(1)
-            grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
+            chosen3 = torch.where(mask, ratio * input.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                G.new_zeros((input_shape[1],))
+                .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+                .index_add(0, chosen, chosen3)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -283,18 +159,19 @@ def _nll_loss_mean_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    given = _wide(input, weight, average, d_input, d_weight)
+    given = rt.widened(input, weight, average, d_input, d_weight)
     input, weight, average, d_input, d_weight = given
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = d_weight.index_select(0, chosen)
     picked2 = weight.index_select(0, chosen)
     chosen2 = chosen.unsqueeze(1)
-    chosen3 = torch.where(mask.any(0), torch.where(mask, picked2, 0).sum(), 1)
     product = d_input.gather(1, chosen2).squeeze(1) * picked2
     added = product + picked * input.gather(1, chosen2).squeeze(1)
     product2 = average * torch.where(mask, picked, 0).sum()
-    return -(product2 + torch.where(mask, added, 0).sum()) / chosen3
+    return -(product2 + torch.where(mask, added, 0).sum()) / torch.where(
+        mask.any(0), torch.where(mask, picked2, 0).sum(), 1
+    )
 
 
 class _NllLossMeanDual(_NllLossMean):
@@ -302,7 +179,7 @@ class _NllLossMeanDual(_NllLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -313,9 +190,9 @@ class _NllLossMeanDual(_NllLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, average = _still(ctx.saved_tensors)
+        input, target, weight, average = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _nll_loss_mean_tangent(
                 input, target, weight, ignore_index, average, d_input, d_weight
             )
@@ -323,27 +200,29 @@ class _NllLossMeanDual(_NllLossMean):
 
 
 def _nll_loss_sum_forward(input, target, weight, ignore_index):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    return _class_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
 def _nll_loss_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        part = G.expand(target.shape)
-        part2 = input_shape[1]
-        grad_input = _class_loss_slope(part, target, weight, ignore_index, 1, part2)
+        grad_input = rt.nll_loss_backward(
+            G.expand(target.shape), target, weight, ignore_index, 1, input_shape[1]
+        )
     if ctx.needs_input_grad[2]:
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input_shape[1],))
-        grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
+        grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+            0,
+            chosen,
+            torch.where(mask, input.gather(1, chosen.unsqueeze(1)).squeeze(1), 0),
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -367,12 +246,12 @@ class _NllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -384,12 +263,13 @@ class _NllLossSum(Function):
                 if weight is None
                 else torch.where(mask, part * weight.index_select(0, chosen), 0)
             )
-            zeros = G.new_zeros(input_shape)
-            grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, chosen3.unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
-            grad_weight = part * placed
+            grad_weight = part * G.new_zeros((input_shape[1],)).index_add(
+                0, chosen, torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -398,15 +278,16 @@ def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
     picked = d_input.gather(1, chosen2).squeeze(1)
     product = picked * weight.index_select(0, chosen)
     picked2 = input.gather(1, chosen2).squeeze(1)
-    added = product + d_weight.index_select(0, chosen) * picked2
-    return -torch.where(mask, added, 0).sum()
+    return -torch.where(
+        mask, product + d_weight.index_select(0, chosen) * picked2, 0
+    ).sum()
 
 
 class _NllLossSumDual(_NllLossSum):
@@ -414,7 +295,7 @@ class _NllLossSumDual(_NllLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -425,9 +306,9 @@ class _NllLossSumDual(_NllLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, total = _still(ctx.saved_tensors)
+        input, target, weight, total = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _nll_loss_sum_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
@@ -435,26 +316,28 @@ class _NllLossSumDual(_NllLossSum):
 
 
 def _nll_loss_none_forward(input, target, weight, ignore_index):
-    dtype = _promoted(input, weight)
-    input, weight = _for_kernel(input, weight)
-    return _class_loss(input, target, weight, ignore_index, 1).to(dtype)
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
 def _nll_loss_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        part = input_shape[1]
-        grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
+        grad_input = rt.nll_loss_backward(
+            G, target, weight, ignore_index, 1, input_shape[1]
+        )
     if ctx.needs_input_grad[2]:
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input_shape[1],))
-        grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
+        grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+            0, chosen, torch.where(mask, product, 0)
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -478,24 +361,25 @@ class _NllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             part = -G if weight is None else -G * weight.index_select(0, chosen)
-            chosen3 = torch.where(mask, part, 0)
-            zeros = G.new_zeros(input_shape)
-            grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, torch.where(mask, part, 0).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = -G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
+            grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+                0, chosen, torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -504,15 +388,14 @@ def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weigh
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
     picked = d_input.gather(1, chosen2).squeeze(1)
     product = picked * weight.index_select(0, chosen)
     picked2 = input.gather(1, chosen2).squeeze(1)
-    part = -(product + d_weight.index_select(0, chosen) * picked2)
-    return torch.where(mask, part, 0)
+    return torch.where(mask, -(product + d_weight.index_select(0, chosen) * picked2), 0)
 
 
 class _NllLossNoneDual(_NllLossNone):
@@ -520,7 +403,7 @@ class _NllLossNoneDual(_NllLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_none_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -531,9 +414,9 @@ class _NllLossNoneDual(_NllLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _nll_loss_none_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
@@ -555,86 +438,33 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
+    target[n] (int64) and weight[c] (None means ones).
 
-        loss[n] = where(target[n] ≠ ignore_index, −input[n,target[n]]·weight[target[n]], 0)
-        total = Σₙ loss[n]
-        average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
-
-    Args:
-        input[n, c]: float
-        target[n]: int64
-        weight[c]: float; None means ones
-        ignore_index: int
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor; target is not an
-            int64 tensor; ignore_index is not an integer
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index n or c differ; reduction is not
-            one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"nll_loss: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"nll_loss: target must be a tensor, not {type(target).__name__}"
-        )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "nll_loss: ignore_index")
-    if input.dim() != 2:
-        raise ValueError(f"nll_loss: input must have 2 axes [n, c], not {input.dim()}")
-    if target.dim() != 1:
-        raise ValueError(f"nll_loss: target must have 1 axis [n], not {target.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"nll_loss: input must be a floating-point tensor, not {input.dtype}"
+        ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
+    if (
+        not rt.floating_if_given(input, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() != 2
+        or target.shape != input.shape[:1]
+        or (weight is not None and weight.shape != input.shape[1:])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
-    if target.dtype != torch.int64:
-        raise TypeError(f"nll_loss: target must be int64, not {target.dtype}")
-    if target.device != input.device:
-        raise ValueError(
-            f"nll_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"nll_loss: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"nll_loss: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"nll_loss: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                f"nll_loss: weight must be a floating-point tensor, not {weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"nll_loss: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"nll_loss: index c has size {input.shape[1]} on axis 1 of input but "
-                f"{weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+        raise rt.explained("nll_loss", signature, input, target, weight, reduction)
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, ignore_index)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, ignore_index)
-    return _applied(function, input, target, weight, ignore_index)
+    return rt.apply(function, input, target, weight, ignore_index)

@@ -20,107 +20,34 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
-    if _alone(query, key, value, bias, buckets):
+    if rt.unrecorded(query, key, value, bias, buckets):
         return _relative_attention_forward_in_place(query, key, value, bias, buckets)
-    low = _of_product(query, key, value, bias)
+    low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = _cast(low, query, key, value, bias)
-    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = query @ key.mT + picked.permute(2, 0, 1)
+    query, key, value, bias = rt.cast(low, query, key, value, bias)
+    S = query @ key.mT + bias.index_select(0, buckets.flatten()).unflatten(
+        0, buckets.shape
+    ).permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
     output = P.to(low) @ value
     return output, P
 
 
 def _relative_attention_forward_in_place(query, key, value, bias, buckets):
-    low = _of_product(query, key, value, bias)
+    low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = _cast(low, query, key, value, bias)
-    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = (query @ key.mT).add_(picked.permute(2, 0, 1))
+    query, key, value, bias = rt.cast(low, query, key, value, bias)
+    S = (query @ key.mT).add_(
+        bias.index_select(0, buckets.flatten())
+        .unflatten(0, buckets.shape)
+        .permute(2, 0, 1),
+    )
     part = S.to(wide)
     P = torch.softmax(part, -1, out=part)
     output = P.to(low) @ value
@@ -134,8 +61,8 @@ def _relative_attention_backward(ctx, G):
     key_shape = ctx.key_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
+    query, key, value, G = rt.cast(low, query, key, value, G)
+    P = rt.cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_bias = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
@@ -147,12 +74,11 @@ def _relative_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
+        part = grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
         size = query_shape[-2] * key_shape[-2]
-        part = buckets.flatten()
-        part2 = query_shape[-3]
-        part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
-        part4 = part3.permute(1, 2, 0).reshape((size, part2))
-        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
+        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
+            0, buckets.flatten(), part.permute(1, 2, 0).reshape((size, query_shape[-3]))
+        )
     return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -169,27 +95,28 @@ class _RelativeAttention(Function):
         _, P = result
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value, bias)
+        ctx.low = rt.autocast_product(query, key, value, bias)
         ctx.bias_shape = bias.shape
         ctx.query_shape = query.shape
         ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _relative_attention_backward(ctx, G)
         query, key, value, bias, buckets, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, key, value, bias, G = _cast(low, query, key, value, bias, G)
+        query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
-        picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-        S = query @ key.mT + picked.permute(2, 0, 1)
+        S = query @ key.mT + rt.unflatten(
+            bias.index_select(0, part), 0, buckets.shape
+        ).permute(2, 0, 1)
         P = torch.softmax(S.to(wide), -1)
         if (
             ctx.needs_input_grad[0]
@@ -206,11 +133,13 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
+            part3 = grad_S.sum_to_size(
+                (query.shape[-3], query.shape[-2], key.shape[-2])
+            )
             size = query.shape[-2] * key.shape[-2]
-            part3 = query.shape[-3]
-            part4 = grad_S.sum_to_size((part3, query.shape[-2], key.shape[-2]))
-            part5 = part4.permute(1, 2, 0).reshape((size, part3))
-            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part5)
+            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
+                0, part, part3.permute(1, 2, 0).reshape((size, query.shape[-3]))
+            )
         return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -221,170 +150,36 @@ def relative_attention(
     bias: torch.Tensor,
     buckets: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,h,i,e]:
+    """Returns output[*b,h,i,e] of query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e],
+    bias[v,h] and buckets[i,j] (int64).
 
-        S[*b,h,i,j] = bias[buckets[i,j],h] + Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
-        P[*b,h,i,j] = softmaxⱼ(S[*b,h,i,j])
-        output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
-
-    Args:
-        query[*b, h, i, d]: float
-        key[*b, h, j, d]: float
-        value[*b, h, j, e]: float
-        bias[v, h]: float
-        buckets[i, j]: int64
-
-    Raises:
-        TypeError: query, key, value or bias is not a floating-point tensor; buckets is
-            not an int64 tensor
-        ValueError: query, key, value, bias or buckets has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, h, i, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: query must be a tensor, not {type(query).__name__}"
+    if (
+        not rt.floating(query, key, value, bias)
+        or not isinstance(buckets, torch.Tensor)
+        or buckets.dtype != torch.int64
+        or buckets.device != query.device
+        or query.dim() < 3
+        or bias.dim() != 2
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+        or bias.shape[1] != query.shape[-3]
+        or buckets.shape != (query.shape[-2], key.shape[-2])
+    ):
+        signature = (
+            "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], bias[v,h], "
+            "buckets[i,j]: int64"
         )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if not isinstance(buckets, torch.Tensor):
-        raise TypeError(
-            "relative_attention: buckets must be a tensor, not "
-            f"{type(buckets).__name__}"
-        )
-    if query.dim() < 3:
-        raise ValueError(
-            "relative_attention: query must have at least 3 axes [*b, h, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 3:
-        raise ValueError(
-            "relative_attention: key must have at least 3 axes [*b, h, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 3:
-        raise ValueError(
-            "relative_attention: value must have at least 3 axes [*b, h, j, e], not "
-            f"{value.dim()}"
-        )
-    if bias.dim() != 2:
-        raise ValueError(
-            f"relative_attention: bias must have 2 axes [v, h], not {bias.dim()}"
-        )
-    if buckets.dim() != 2:
-        raise ValueError(
-            f"relative_attention: buckets must have 2 axes [i, j], not {buckets.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "relative_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            f"relative_attention: key must be a floating-point tensor, not {key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "relative_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            "relative_attention: bias must be a floating-point tensor, not "
-            f"{bias.dtype}"
-        )
-    if buckets.dtype != torch.int64:
-        raise TypeError(
-            f"relative_attention: buckets must be int64, not {buckets.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"relative_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"relative_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    if bias.device != query.device:
-        raise ValueError(
-            f"relative_attention: bias is on {bias.device}, but query is on "
-            f"{query.device}"
-        )
-    if buckets.device != query.device:
-        raise ValueError(
-            f"relative_attention: buckets is on {buckets.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-3]
-    if key.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"relative_attention: key must have {len(b_shape) + 3} axes [*b, h, j, d], "
-            f"not {key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"relative_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"relative_attention: value must have {len(b_shape) + 3} axes [*b, h, j, "
-            f"e], not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"relative_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"relative_attention: index h has size {query.shape[-3]} on axis -3 of "
-            f"query but {key.shape[-3]} on axis -3 of key"
-        )
-    if value.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"relative_attention: index h has size {query.shape[-3]} on axis -3 of "
-            f"query but {value.shape[-3]} on axis -3 of value"
-        )
-    if bias.shape[1] != query.shape[-3]:
-        raise ValueError(
-            f"relative_attention: index h has size {query.shape[-3]} on axis -3 of "
-            f"query but {bias.shape[1]} on axis 1 of bias"
-        )
-    if buckets.shape[0] != query.shape[-2]:
-        raise ValueError(
-            f"relative_attention: index i has size {query.shape[-2]} on axis -2 of "
-            f"query but {buckets.shape[0]} on axis 0 of buckets"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"relative_attention: index d has size {query.shape[-1]} on axis -1 of "
-            f"query but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"relative_attention: index j has size {key.shape[-2]} on axis -2 of key "
-            f"but {value.shape[-2]} on axis -2 of value"
-        )
-    if buckets.shape[1] != key.shape[-2]:
-        raise ValueError(
-            f"relative_attention: index j has size {key.shape[-2]} on axis -2 of key "
-            f"but {buckets.shape[1]} on axis 1 of buckets"
+        raise rt.explained(
+            "relative_attention", signature, query, key, value, bias, buckets
         )
     if torch.compiler.is_compiling():
-        query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value, bias, buckets = rt.distinct(query, key, value, bias, buckets)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relative_attention_forward(query, key, value, bias, buckets)[0]
-    return _applied(_RelativeAttention, query, key, value, bias, buckets)[0]
+    return rt.apply(_RelativeAttention, query, key, value, bias, buckets)[0]

@@ -12,13 +12,7 @@ import math
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _repeat_interleave_forward(input, repeats, dim):
@@ -26,54 +20,32 @@ def _repeat_interleave_forward(input, repeats, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    product = input_shape[len(p_shape)] * repeats
-    part2 = input.unsqueeze(2)
-    part3 = input.shape[0]
-    part4 = part2.expand((part3, input.shape[1], repeats, input.shape[2]))
-    return part4.reshape((*p_shape, product, *q_shape))
+    input = input.reshape(
+        (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
+    )
+    return (
+        input.unsqueeze(2)
+        .expand((input.shape[0], input.shape[1], repeats, input.shape[2]))
+        .reshape((*p_shape, input_shape[len(p_shape)] * repeats, *q_shape))
+    )
 
 
 def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,(t r),*q]:
+    """Returns output[*p,(t r),*q] of input[*p,t,*q].
 
-        output[*p,(t r),*q] = input[*p,t,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        repeats: size of index r
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; repeats or dim is not an
-            integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t; repeats is not positive
+    repeats is the size of index r and dim is the position of axis t. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"repeat_interleave: input must be a tensor, not {type(input).__name__}"
-        )
     if type(repeats) is not int:
-        repeats = _integer(repeats, "repeat_interleave: repeats")
-    if type(dim) is not int:
-        dim = _integer(dim, "repeat_interleave: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            "repeat_interleave: input must have at least 1 axis [*p, t, *q], not "
-            f"{input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"repeat_interleave: dim must be in [{-input.dim()}, {input.dim()}) for "
-            f"input, not {dim}"
-        )
-    if repeats < 1:
-        raise ValueError(f"repeat_interleave: repeats must be positive, not {repeats}")
-    if not input.is_floating_point():
-        raise TypeError(
-            "repeat_interleave: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
+        repeats = rt.integer(repeats, "repeat_interleave: repeats")
+    dim = dim if type(dim) is int else rt.integer(dim, "repeat_interleave: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or repeats < 1
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
+        raise rt.explained("repeat_interleave", signature, input, dim, repeats)
     return _repeat_interleave_forward(input, repeats, dim)

@@ -18,110 +18,51 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
+    if rt.unrecorded(input, hx, w_ih, w_hh, b_ih, b_hh):
         return _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = input @ w_ih.mT + hx @ w_hh.mT
-    part2 = part if b_ih is None else part + b_ih
-    part3 = part2 if b_hh is None else part2 + b_hh
-    return part3.to(wide).tanh().to(low)
+    input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+    part = (
+        input @ w_ih.mT + hx @ w_hh.mT
+        if b_ih is None
+        else input @ w_ih.mT + hx @ w_hh.mT + b_ih
+    )
+    return (
+        part.to(wide).tanh().to(low)
+        if b_hh is None
+        else (part + b_hh).to(wide).tanh().to(low)
+    )
 
 
 def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = (input @ w_ih.mT).addmm_(hx, w_hh.mT)
-    part2 = part if b_ih is None else part.add_(b_ih)
-    part3 = part2 if b_hh is None else part2.add_(b_hh)
-    return part3.to(wide).tanh_().to(low)
+    input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+    part = (
+        (input @ w_ih.mT).addmm_(hx, w_hh.mT)
+        if b_ih is None
+        else (input @ w_ih.mT).addmm_(hx, w_hh.mT).add_(b_ih)
+    )
+    return (
+        part.to(wide).tanh_().to(low)
+        if b_hh is None
+        else part.add_(b_hh).to(wide).tanh_().to(low)
+    )
 
 
 def _rnn_tanh_cell_backward(ctx, G):
     input, hx, w_ih, w_hh, h = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    h, G = _cast(wide, h, G)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    h, G = rt.cast(wide, h, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
     part = torch.ops.aten.tanh_backward(G, h)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -157,7 +98,7 @@ class _RnnTanhCell(Function):
     def setup_context(ctx, inputs, output):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
         h = output
-        ctx.low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,
             hx if ctx.needs_input_grad[3] else None,
@@ -167,15 +108,15 @@ class _RnnTanhCell(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _rnn_tanh_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-        h, G = _cast(wide, h, G)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+        h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         u = 1 - h.square()
         product = G * u
@@ -209,152 +150,31 @@ def rnn_tanh_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns the tensor h[n,j]:
+    """Returns h[n,j] of input[n,i], hx[n,j], w_ih[j,i], w_hh[j,j'], b_ih[j] (None means
+    zeros) and b_hh[j] (None means zeros).
 
-        h[n,j] = tanh(b_ih[j] + b_hh[j] + Σᵢ input[n,i]·w_ih[j,i] + Σₗ hx[n,l]·w_hh[j,l])
-
-    Args:
-        input[n, i]: float
-        hx[n, j]: float
-        w_ih[j, i]: float
-        w_hh[j, j']: float
-        b_ih[j]: float; None means zeros
-        b_hh[j]: float; None means zeros
-
-    Raises:
-        TypeError: input, hx, w_ih, w_hh, b_ih or b_hh is not a floating-point tensor
-        ValueError: input, hx, w_ih, w_hh, b_ih or b_hh has the wrong number of axes;
-            the tensors are on different devices; the sizes of index n, i or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"rnn_tanh_cell: input must be a tensor, not {type(input).__name__}"
+    if (
+        not rt.floating(input, hx, w_ih, w_hh)
+        or not rt.floating_if_given(input, b_ih, b_hh)
+        or input.dim() != 2
+        or hx.dim() != 2
+        or hx.shape[0] != input.shape[0]
+        or w_ih.shape != (hx.shape[1], input.shape[1])
+        or w_hh.shape != (hx.shape[1], hx.shape[1])
+        or (b_ih is not None and b_ih.shape != hx.shape[1:])
+        or (b_hh is not None and b_hh.shape != hx.shape[1:])
+    ):
+        signature = (
+            "input[n,i], hx[n,j], w_ih[j,i], w_hh[j,j'=j], b_ih[j]=None, b_hh[j]=None"
         )
-    if not isinstance(hx, torch.Tensor):
-        raise TypeError(f"rnn_tanh_cell: hx must be a tensor, not {type(hx).__name__}")
-    if not isinstance(w_ih, torch.Tensor):
-        raise TypeError(
-            f"rnn_tanh_cell: w_ih must be a tensor, not {type(w_ih).__name__}"
+        raise rt.explained(
+            "rnn_tanh_cell", signature, input, hx, w_ih, w_hh, b_ih, b_hh
         )
-    if not isinstance(w_hh, torch.Tensor):
-        raise TypeError(
-            f"rnn_tanh_cell: w_hh must be a tensor, not {type(w_hh).__name__}"
-        )
-    if input.dim() != 2:
-        raise ValueError(
-            f"rnn_tanh_cell: input must have 2 axes [n, i], not {input.dim()}"
-        )
-    if hx.dim() != 2:
-        raise ValueError(f"rnn_tanh_cell: hx must have 2 axes [n, j], not {hx.dim()}")
-    if w_ih.dim() != 2:
-        raise ValueError(
-            f"rnn_tanh_cell: w_ih must have 2 axes [j, i], not {w_ih.dim()}"
-        )
-    if w_hh.dim() != 2:
-        raise ValueError(
-            f"rnn_tanh_cell: w_hh must have 2 axes [j, j'], not {w_hh.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"rnn_tanh_cell: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not hx.is_floating_point():
-        raise TypeError(
-            f"rnn_tanh_cell: hx must be a floating-point tensor, not {hx.dtype}"
-        )
-    if not w_ih.is_floating_point():
-        raise TypeError(
-            f"rnn_tanh_cell: w_ih must be a floating-point tensor, not {w_ih.dtype}"
-        )
-    if not w_hh.is_floating_point():
-        raise TypeError(
-            f"rnn_tanh_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
-        )
-    if hx.device != input.device:
-        raise ValueError(
-            f"rnn_tanh_cell: hx is on {hx.device}, but input is on {input.device}"
-        )
-    if w_ih.device != input.device:
-        raise ValueError(
-            f"rnn_tanh_cell: w_ih is on {w_ih.device}, but input is on {input.device}"
-        )
-    if w_hh.device != input.device:
-        raise ValueError(
-            f"rnn_tanh_cell: w_hh is on {w_hh.device}, but input is on {input.device}"
-        )
-    if hx.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"rnn_tanh_cell: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{hx.shape[0]} on axis 0 of hx"
-        )
-    if w_ih.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"rnn_tanh_cell: index i has size {input.shape[1]} on axis 1 of input but "
-            f"{w_ih.shape[1]} on axis 1 of w_ih"
-        )
-    if w_ih.shape[0] != hx.shape[1]:
-        raise ValueError(
-            f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{w_ih.shape[0]} on axis 0 of w_ih"
-        )
-    if w_hh.shape[0] != hx.shape[1]:
-        raise ValueError(
-            f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{w_hh.shape[0]} on axis 0 of w_hh"
-        )
-    if w_hh.shape[1] != hx.shape[1]:
-        raise ValueError(
-            f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{w_hh.shape[1]} on axis 1 of w_hh"
-        )
-    if b_ih is not None:
-        if not isinstance(b_ih, torch.Tensor):
-            raise TypeError(
-                f"rnn_tanh_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
-            )
-        if b_ih.dim() != 1:
-            raise ValueError(
-                f"rnn_tanh_cell: b_ih must have 1 axis [j], not {b_ih.dim()}"
-            )
-        if not b_ih.is_floating_point():
-            raise TypeError(
-                f"rnn_tanh_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
-            )
-        if b_ih.device != input.device:
-            raise ValueError(
-                f"rnn_tanh_cell: b_ih is on {b_ih.device}, but input is on "
-                f"{input.device}"
-            )
-        if b_ih.shape[0] != hx.shape[1]:
-            raise ValueError(
-                f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-                f"{b_ih.shape[0]} on axis 0 of b_ih"
-            )
-    if b_hh is not None:
-        if not isinstance(b_hh, torch.Tensor):
-            raise TypeError(
-                f"rnn_tanh_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
-            )
-        if b_hh.dim() != 1:
-            raise ValueError(
-                f"rnn_tanh_cell: b_hh must have 1 axis [j], not {b_hh.dim()}"
-            )
-        if not b_hh.is_floating_point():
-            raise TypeError(
-                f"rnn_tanh_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
-            )
-        if b_hh.device != input.device:
-            raise ValueError(
-                f"rnn_tanh_cell: b_hh is on {b_hh.device}, but input is on "
-                f"{input.device}"
-            )
-        if b_hh.shape[0] != hx.shape[1]:
-            raise ValueError(
-                f"rnn_tanh_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-                f"{b_hh.shape[0]} on axis 0 of b_hh"
-            )
     if torch.compiler.is_compiling():
-        input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        given = rt.distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
+        input, hx, w_ih, w_hh, b_ih, b_hh = given
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _applied(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)
+    return rt.apply(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)

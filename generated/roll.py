@@ -9,27 +9,15 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _roll_forward(input, shifts, dim):
-    product = shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
-    return input.roll(shifts - product, dim)
+    return input.roll(
+        shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1), dim
+    )
 
 
 class _Roll(Function):
@@ -49,50 +37,30 @@ class _Roll(Function):
     def backward(ctx, G):
         shifts = ctx.shifts
         dim = ctx.dim
-        difference = shifts - shifts // max(G.shape[dim], 1) * max(G.shape[dim], 1)
-        grad_input = G.roll(-difference, dim)
+        grad_input = G.roll(
+            -(shifts - shifts // max(G.shape[dim], 1) * max(G.shape[dim], 1)), dim
+        )
         return grad_input, None, None
 
 
 def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,t,*q].
 
-        output[*p,t,*q] = where(t ≥ size(r), input[*p,t − size(r),*q], input[*p,t + size(t) − size(r),*q])
-
-    Args:
-        input[*p, t, *q]: float
-        shifts: int
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; shifts or dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t; no value of index r keeps every access in bounds
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"roll: input must be a tensor, not {type(input).__name__}")
-    if type(shifts) is not int:
-        shifts = _integer(shifts, "roll: shifts")
-    if type(dim) is not int:
-        dim = _integer(dim, "roll: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"roll: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"roll: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"roll: input must be a floating-point tensor, not {input.dtype}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    count = shifts // max(input.shape[len(p_shape)], 1)
-    size = shifts - count * max(input.shape[len(p_shape)], 1)
+    shifts = shifts if type(shifts) is int else rt.integer(shifts, "roll: shifts")
+    dim = dim if type(dim) is int else rt.integer(dim, "roll: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        raise rt.explained("roll", "input[*p,t,*q]; dim=axis(t)", input, dim)
+    size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _roll_forward(input, shifts, dim)
-    return _applied(_Roll, input, shifts, dim)
+    return rt.apply(_Roll, input, shifts, dim)

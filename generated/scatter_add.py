@@ -12,136 +12,14 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _gathered_inside(x, dim, index):
-    """x.gather, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
-        return _gathered(x, dim % x.dim(), index)
-    return _gathered(_one_more(x, dim), dim % x.dim(), _or_last(index, x.shape[dim]))
-
-
-def _scatter_added_inside(x, dim, index, y):
-    """x.scatter_add without what is no position of the axis."""
-    size = x.shape[dim]
-    if _are_inside(index, size):
-        return _scatter_added(x, dim % x.dim(), index, y)
-    added = _scatter_added(_one_more(x, dim), dim % x.dim(), _or_last(index, size), y)
-    return added.narrow(dim, 0, size)
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _are_inside(index, size):
-    """Whether all are positions of an axis, as far as that is known without waiting."""
-    if index.device.type != "cpu" or not _alone(index):
-        return False
-    if not index.numel():
-        return True
-    least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
-
-
-def _or_last(index, size):
-    """index, and the position after the last for what is none of the axis."""
-    return torch.where((index >= 0) & (index < size), index, size)
-
-
-def _one_more(x, dim):
-    """x with one more position along an axis, of zeros."""
-    behind = x.dim() - 1 - dim % x.dim()
-    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _scatter_add_forward(input, index, src, dim):
-    dtype = _promoted(input, src)
-    input, src = _wide(input, src)
+    dtype = rt.promoted(input, src)
+    input, src = rt.widened(input, src)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -152,9 +30,10 @@ def _scatter_add_forward(input, index, src, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     src = src.reshape((size, index_shape[len(p_shape)], size2))
-    placed = _scatter_added_inside(input, 1, index, src)
-    output = placed.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
-    return _no_view(output.to(dtype))
+    output = rt.scatter_add_inside(input, 1, index, src).reshape(
+        (*p_shape, input_shape[len(p_shape)], *q_shape)
+    )
+    return rt.no_view(output.to(dtype))
 
 
 class _ScatterAdd(Function):
@@ -191,7 +70,7 @@ class _ScatterAdd(Function):
         G = G.reshape((size, input_shape[len(p_shape)], size2))
         if ctx.needs_input_grad[2]:
             index = index.reshape((size, index_shape[len(p_shape)], size2))
-            grad_src = _gathered_inside(G, 1, index).reshape(src_shape)
+            grad_src = rt.gather_inside(G, 1, index).reshape(src_shape)
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)
         return grad_input, None, grad_src, None
@@ -200,114 +79,31 @@ class _ScatterAdd(Function):
 def scatter_add(
     input: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,v,*q]:
+    """Returns output[*p,v,*q] of input[*p,v,*q], index[*p,k,*q] (int64) and src[*p,k,*q].
 
-        output[*p,v,*q] = input[*p,v,*q] + Σ[k | index[*p,k,*q] = v] src[*p,k,*q]
-
-    Args:
-        input[*p, v, *q]: float
-        index[*p, k, *q]: int64; a value that is no position of axis v is ignored
-        src[*p, k, *q]: float
-        dim: position of axis v
-
-    Raises:
-        TypeError: input or src is not a floating-point tensor; index is not an int64
-            tensor; dim is not an integer
-        ValueError: input, index or src has the wrong number of axes; dim is not the
-            position of axis v; the tensors are on different devices; the sizes of index
-            *p, *q or k differ
+    dim is the position of axis v. A value of index that is no position of axis v is
+    ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"scatter_add: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(
-            f"scatter_add: index must be a tensor, not {type(index).__name__}"
-        )
-    if not isinstance(src, torch.Tensor):
-        raise TypeError(f"scatter_add: src must be a tensor, not {type(src).__name__}")
-    if type(dim) is not int:
-        dim = _integer(dim, "scatter_add: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            "scatter_add: input must have at least 1 axis [*p, v, *q], not "
-            f"{input.dim()}"
-        )
-    if index.dim() < 1:
-        raise ValueError(
-            "scatter_add: index must have at least 1 axis [*p, k, *q], not "
-            f"{index.dim()}"
-        )
-    if src.dim() < 1:
-        raise ValueError(
-            f"scatter_add: src must have at least 1 axis [*p, k, *q], not {src.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"scatter_add: dim must be in [{-input.dim()}, {input.dim()}) for input, "
-            f"not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"scatter_add: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if index.dtype != torch.int64:
-        raise TypeError(f"scatter_add: index must be int64, not {index.dtype}")
-    if not src.is_floating_point():
-        raise TypeError(
-            f"scatter_add: src must be a floating-point tensor, not {src.dtype}"
-        )
-    if index.device != input.device:
-        raise ValueError(
-            f"scatter_add: index is on {index.device}, but input is on {input.device}"
-        )
-    if src.device != input.device:
-        raise ValueError(
-            f"scatter_add: src is on {src.device}, but input is on {input.device}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    if index.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"scatter_add: index must have {len(p_shape) + len(q_shape) + 1} axes [*p, "
-            f"k, *q], not {index.dim()}"
-        )
-    if index.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"scatter_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(index.shape[: len(p_shape)])} in index, from axis 0 on"
-        )
-    if index.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"scatter_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(index.shape[len(p_shape) + 1 :])} in index, from axis "
-            f"{len(p_shape) + 1} on"
-        )
-    if src.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"scatter_add: src must have {len(p_shape) + len(q_shape) + 1} axes [*p, k, "
-            f"*q], not {src.dim()}"
-        )
-    if src.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"scatter_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(src.shape[: len(p_shape)])} in src, from axis 0 on"
-        )
-    if src.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"scatter_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(src.shape[len(p_shape) + 1 :])} in src, from axis "
-            f"{len(p_shape) + 1} on"
-        )
-    if src.shape[dim] != index.shape[dim]:
-        raise ValueError(
-            f"scatter_add: index k has size {index.shape[dim]} on axis {dim} of index "
-            f"but {src.shape[dim]} on axis {dim} of src"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "scatter_add: dim")
+    if (
+        not rt.floating(input, src)
+        or not isinstance(index, torch.Tensor)
+        or index.dtype != torch.int64
+        or index.device != input.device
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or index.dim() != input.dim()
+        or index.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]
+        or index.shape[dim % input.dim() + 1 :] != input.shape[dim % input.dim() + 1 :]
+        or src.shape
+        != input.shape[: dim % input.dim()]
+        + index.shape[dim % input.dim() : dim % input.dim() + 1]
+        + input.shape[dim % input.dim() + 1 :]
+    ):
+        signature = "input[*p,v,*q], index[*p,k,*q]: int64, src[*p,k,*q]; dim=axis(v)"
+        raise rt.explained("scatter_add", signature, input, index, src, dim)
     if torch.compiler.is_compiling():
-        input, index, src = _distinct(input, index, src)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, index, src = rt.distinct(input, index, src)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _scatter_add_forward(input, index, src, dim)
-    return _applied(_ScatterAdd, input, index, src, dim)
+    return rt.apply(_ScatterAdd, input, index, src, dim)

@@ -17,122 +17,53 @@ where
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
-    if _alone(data, segment_ids):
+    if rt.unrecorded(data, segment_ids):
         return _segment_softmax_forward_in_place(data, segment_ids, num_segments)
-    dtype = _of_float32(data)
-    data = _wide(data)[0]
+    dtype = rt.autocast_float32(data)
+    data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments, data.shape[1]), -math.inf)
-    part2 = segment_ids.unsqueeze(1).expand(data.shape)
-    placed = part.scatter_reduce(0, part2, data, "amax")
+    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce(
+        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    )
     chosen = torch.where(placed.isfinite(), placed, 0)
     e = (data - chosen.index_select(0, segment_ids)).exp()
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen + zeros.index_add(0, segment_ids, e).log()
-    e2 = (data - lse.index_select(0, segment_ids)).exp()
-    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
+    output = (
+        (data - lse.index_select(0, segment_ids))
+        .exp()
+        .reshape((data_shape[0], *q_shape))
+    )
+    return rt.no_view(output.to(dtype))
 
 
 def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
-    dtype = _of_float32(data)
-    data = _wide(data)[0]
+    dtype = rt.autocast_float32(data)
+    data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments, data.shape[1]), -math.inf)
-    part2 = segment_ids.unsqueeze(1).expand(data.shape)
-    placed = part.scatter_reduce_(0, part2, data, "amax")
+    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce_(
+        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    )
     chosen = torch.where(placed.isfinite(), placed, 0)
     e = (data - chosen.index_select(0, segment_ids)).exp_()
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen.add_(zeros.index_add_(0, segment_ids, e).log_())
-    e2 = (data - lse.index_select(0, segment_ids)).exp_()
-    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
+    output = (
+        (data - lse.index_select(0, segment_ids))
+        .exp_()
+        .reshape((data_shape[0], *q_shape))
+    )
+    return rt.no_view(output.to(dtype))
 
 
 def _segment_softmax_backward(ctx, G):
@@ -140,12 +71,15 @@ def _segment_softmax_backward(ctx, G):
     num_segments = ctx.num_segments
     q_shape = ctx.q_shape
     data_shape = ctx.data_shape
-    output, G = _wide(output, G)
+    output, G = rt.widened(output, G)
     size = math.prod(q_shape)
     output = output.reshape((data_shape[0], size))
     G = G.reshape((data_shape[0], size))
-    zeros = G.new_zeros((num_segments, output.shape[1]))
-    grad_lse = zeros.index_add_(0, segment_ids, G * output).neg_()
+    grad_lse = (
+        G.new_zeros((num_segments, output.shape[1]))
+        .index_add_(0, segment_ids, G * output)
+        .neg_()
+    )
     product = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
     grad_data = product.reshape(data_shape)
     return grad_data, None, None
@@ -170,18 +104,19 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _segment_softmax_backward(ctx, G)
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
-        output, G = _wide(output, G)
+        output, G = rt.widened(output, G)
         size = math.prod(q_shape)
         output = output.reshape((data_shape[0], size))
         G = G.reshape((data_shape[0], size))
-        zeros = G.new_zeros((num_segments, output.shape[1]))
-        grad_lse = -zeros.index_add(0, segment_ids, G * output)
+        grad_lse = -G.new_zeros((num_segments, output.shape[1])).index_add(
+            0, segment_ids, G * output
+        )
         product = output * (grad_lse.index_select(0, segment_ids) + G)
         grad_data = product.reshape(data_shape)
         return grad_data, None, None
@@ -190,67 +125,29 @@ class _SegmentSoftmax(Function):
 def segment_softmax(
     data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
 ) -> torch.Tensor:
-    """Returns the tensor output[n,*q]:
+    """Returns output[n,*q] of data[n,*q] and segment_ids[n] (int64).
 
-        total[g,*q] = Σ[n | segment_ids[n] = g] exp(data[n,*q])
-        output[n,*q] = exp(data[n,*q])/total[segment_ids[n],*q]
-
-    Args:
-        data[n, *q]: float
-        segment_ids[n]: int64
-        num_segments: size of index g
-
-    Raises:
-        TypeError: data is not a floating-point tensor; segment_ids is not an int64
-            tensor; num_segments is not an integer
-        ValueError: data or segment_ids has the wrong number of axes; num_segments is
-            not positive; the tensors are on different devices; the sizes of index n
-            differ
+    num_segments is the size of index g. A TypeError or ValueError names the argument
+    that does not fit.
     """
-    if not isinstance(data, torch.Tensor):
-        raise TypeError(
-            f"segment_softmax: data must be a tensor, not {type(data).__name__}"
-        )
-    if not isinstance(segment_ids, torch.Tensor):
-        raise TypeError(
-            "segment_softmax: segment_ids must be a tensor, not "
-            f"{type(segment_ids).__name__}"
-        )
     if type(num_segments) is not int:
-        num_segments = _integer(num_segments, "segment_softmax: num_segments")
-    if data.dim() < 1:
-        raise ValueError(
-            f"segment_softmax: data must have at least 1 axis [n, *q], not {data.dim()}"
-        )
-    if segment_ids.dim() != 1:
-        raise ValueError(
-            "segment_softmax: segment_ids must have 1 axis [n], not "
-            f"{segment_ids.dim()}"
-        )
-    if num_segments < 1:
-        raise ValueError(
-            f"segment_softmax: num_segments must be positive, not {num_segments}"
-        )
-    if not data.is_floating_point():
-        raise TypeError(
-            f"segment_softmax: data must be a floating-point tensor, not {data.dtype}"
-        )
-    if segment_ids.dtype != torch.int64:
-        raise TypeError(
-            f"segment_softmax: segment_ids must be int64, not {segment_ids.dtype}"
-        )
-    if segment_ids.device != data.device:
-        raise ValueError(
-            f"segment_softmax: segment_ids is on {segment_ids.device}, but data is on "
-            f"{data.device}"
-        )
-    if segment_ids.shape[0] != data.shape[0]:
-        raise ValueError(
-            f"segment_softmax: index n has size {data.shape[0]} on axis 0 of data but "
-            f"{segment_ids.shape[0]} on axis 0 of segment_ids"
+        num_segments = rt.integer(num_segments, "segment_softmax: num_segments")
+    if (
+        not isinstance(data, torch.Tensor)
+        or not data.is_floating_point()
+        or not isinstance(segment_ids, torch.Tensor)
+        or segment_ids.dtype != torch.int64
+        or segment_ids.device != data.device
+        or data.dim() < 1
+        or num_segments < 1
+        or segment_ids.shape != data.shape[:1]
+    ):
+        signature = "data[n,*q], segment_ids[n]: int64; num_segments=size(g)"
+        raise rt.explained(
+            "segment_softmax", signature, data, segment_ids, num_segments
         )
     if torch.compiler.is_compiling():
-        data, segment_ids = _distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        data, segment_ids = rt.distinct(data, segment_ids)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _segment_softmax_forward(data, segment_ids, num_segments)
-    return _applied(_SegmentSoftmax, data, segment_ids, num_segments)
+    return rt.apply(_SegmentSoftmax, data, segment_ids, num_segments)

@@ -9,36 +9,13 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _window(x, at, start, size, outside=0):
-    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
-    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
-    before = min(max(-start, 0), size)
-    around = before, size - before - (end - first)
-    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
-    inside = x.narrow(at, first, end - first)
-    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _shift_forward(input, shifts, dim):
-    return _window(input, dim, -shifts, input.shape[dim])
+    return rt.window(input, dim, -shifts, input.shape[dim])
 
 
 class _Shift(Function):
@@ -58,44 +35,25 @@ class _Shift(Function):
     def backward(ctx, G):
         shifts = ctx.shifts
         dim = ctx.dim
-        grad_input = _window(G, dim, shifts, G.shape[dim])
+        grad_input = rt.window(G, dim, shifts, G.shape[dim])
         return grad_input, None, None
 
 
 def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,t,*q].
 
-        output[*p,t,*q] = where(shifts ≤ t < size(t) + shifts, input[*p,t − shifts,*q], 0)
-
-    Args:
-        input[*p, t, *q]: float
-        shifts: int
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; shifts or dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"shift: input must be a tensor, not {type(input).__name__}")
-    if type(shifts) is not int:
-        shifts = _integer(shifts, "shift: shifts")
-    if type(dim) is not int:
-        dim = _integer(dim, "shift: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"shift: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"shift: dim must be in [{-input.dim()}, {input.dim()}) for input, not "
-            f"{dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"shift: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    shifts = shifts if type(shifts) is int else rt.integer(shifts, "shift: shifts")
+    dim = dim if type(dim) is int else rt.integer(dim, "shift: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        raise rt.explained("shift", "input[*p,t,*q]; dim=axis(t)", input, dim)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _shift_forward(input, shifts, dim)
-    return _applied(_Shift, input, shifts, dim)
+    return rt.apply(_Shift, input, shifts, dim)

@@ -47,121 +47,34 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(-input)
+    )
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     return (balance * entropy * wrong**gamma).to(dtype)
 
 
 def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u = 1 - target
     balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    part = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
     probability = input.sigmoid()
     wrong = (1 - probability).mul_(target).addcmul_(probability, u)
     return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
@@ -171,15 +84,15 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     alpha = ctx.alpha
     gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     u = 1 - target
     difference = 1 - alpha
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
+    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
@@ -190,14 +103,21 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
         chosen = (
             (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
         )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part2)
+        product = u.mul_(power2).add_(chosen).mul_(probability)
+        grad_input = (G * balance).mul_(
+            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
+        chosen2 = (
+            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+            if mask
+            else zeros
+        )
+        grad_target = (
+            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
+            .addcmul_(balance.mul_(input), power2, value=-1)
+            .mul_(G)
+        )
     return grad_input, grad_target, None, None
 
 
@@ -217,20 +137,22 @@ class _SigmoidFocalLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_focal_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
         difference = 1 - alpha
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + u2 * torch.nn.functional.logsigmoid(part)
+        )
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
@@ -239,34 +161,40 @@ class _SigmoidFocalLossNone(Function):
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
             chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
+            product = probability * (chosen + u2 * power2)
+            grad_input = G * balance * (product - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = G * (entropy * added - input * balance * power2)
+            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            grad_target = G * (
+                entropy * (chosen2 + (alpha - difference) * power2)
+                - input * balance * power2
+            )
         return grad_input, grad_target, None, None
 
 
 def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     probability = input.sigmoid()
     u = 1 - probability
     u2 = 1 - target
     product = probability * u2
     wrong = target * u + product
     part = -input
-    product2 = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product2 + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     difference = 1 - alpha
     balance = alpha * target + difference * u2
-    product3 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product3 + d_target
-    product4 = d_target * ((alpha - difference) * entropy - input * balance)
-    added = product4 + d_input * balance * (product - target * part.sigmoid())
-    product5 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
-    zeros = d_input.new_zeros(()).expand(d_input.shape)
-    return wrong**gamma * added + (product5 if gamma != 0 else zeros)
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
+    added = d_target * (
+        (alpha - difference) * entropy - input * balance
+    ) + d_input * balance * (product - target * part.sigmoid())
+    return wrong**gamma * added + (
+        gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
+        if gamma != 0
+        else d_input.new_zeros(()).expand(d_input.shape)
+    )
 
 
 class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
@@ -274,7 +202,7 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_none_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -285,10 +213,10 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, loss = _still(ctx.saved_tensors)
+        input, target, loss = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _sigmoid_focal_loss_none_tangent(
                 input, target, alpha, gamma, d_input, d_target
             )
@@ -296,14 +224,16 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
 
 def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(-input)
+    )
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
@@ -311,13 +241,12 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
 
 
 def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u = 1 - target
     balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    part = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
     probability = input.sigmoid()
     wrong = (1 - probability).mul_(target).addcmul_(probability, u)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
@@ -328,15 +257,15 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     alpha = ctx.alpha
     gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     u = 1 - target
     difference = 1 - alpha
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
+    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
@@ -348,15 +277,21 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
         chosen = (
             (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
         )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (ratio * balance).mul_(part2)
+        product = u.mul_(power2).add_(chosen).mul_(probability)
+        grad_input = (ratio * balance).mul_(
+            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        part4 = part3.addcmul_(balance.mul_(input), power2, value=-1)
-        grad_target = part4.mul_(ratio)
+        chosen2 = (
+            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+            if mask
+            else zeros
+        )
+        grad_target = (
+            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
+            .addcmul_(balance.mul_(input), power2, value=-1)
+            .mul_(ratio)
+        )
     return grad_input, grad_target, None, None
 
 
@@ -376,20 +311,22 @@ class _SigmoidFocalLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_focal_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
         difference = 1 - alpha
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + u2 * torch.nn.functional.logsigmoid(part)
+        )
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
@@ -399,36 +336,43 @@ class _SigmoidFocalLossMean(Function):
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
             chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = ratio * balance * (product2 - target * power2 * part.sigmoid())
+            product = probability * (chosen + u2 * power2)
+            grad_input = ratio * balance * (product - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = ratio * (entropy * added - input * balance * power2)
+            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            grad_target = ratio * (
+                entropy * (chosen2 + (alpha - difference) * power2)
+                - input * balance * power2
+            )
         return grad_input, grad_target, None, None
 
 
 def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     u2 = 1 - target
     part = -input
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     probability = input.sigmoid()
     u = 1 - probability
     wrong = target * u + probability * u2
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
     difference = 1 - alpha
     balance = alpha * target + difference * u2
     power = wrong**gamma
-    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
-    total = product3.sum() if gamma != 0 else None
-    product4 = (alpha - difference) * (d_target * entropy * power).sum()
-    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
+    product = (
+        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+        if gamma != 0
+        else None
+    )
     added = d_input * target * part.sigmoid() + d_target * input
-    total2 = (balance * power * (d_input * probability * u2 - added)).sum()
-    return (product4 + chosen + total2) / math.prod(d_input.shape)
+    return (
+        (alpha - difference) * (d_target * entropy * power).sum()
+        + (product if gamma != 0 else d_input.new_zeros(()))
+        + (balance * power * (d_input * probability * u2 - added)).sum()
+    ) / math.prod(d_input.shape)
 
 
 class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
@@ -436,7 +380,7 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -447,10 +391,10 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, average = _still(ctx.saved_tensors)
+        input, target, average = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _sigmoid_focal_loss_mean_tangent(
                 input, target, alpha, gamma, d_input, d_target
             )
@@ -458,14 +402,16 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
 
 def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(-input)
+    )
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
@@ -473,13 +419,12 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
 
 
 def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u = 1 - target
     balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    part = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
     probability = input.sigmoid()
     wrong = (1 - probability).mul_(target).addcmul_(probability, u)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
@@ -490,15 +435,15 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     alpha = ctx.alpha
     gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     u = 1 - target
     difference = 1 - alpha
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
+    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
@@ -509,14 +454,21 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
         chosen = (
             (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
         )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part2)
+        product = u.mul_(power2).add_(chosen).mul_(probability)
+        grad_input = (G * balance).mul_(
+            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
+        chosen2 = (
+            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+            if mask
+            else zeros
+        )
+        grad_target = (
+            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
+            .addcmul_(balance.mul_(input), power2, value=-1)
+            .mul_(G)
+        )
     return grad_input, grad_target, None, None
 
 
@@ -536,20 +488,22 @@ class _SigmoidFocalLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_focal_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         u2 = 1 - target
         difference = 1 - alpha
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + u2 * torch.nn.functional.logsigmoid(part)
+        )
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
@@ -558,37 +512,43 @@ class _SigmoidFocalLossSum(Function):
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
             chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
+            product = probability * (chosen + u2 * power2)
+            grad_input = G * balance * (product - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = G * (entropy * added - input * balance * power2)
+            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            grad_target = G * (
+                entropy * (chosen2 + (alpha - difference) * power2)
+                - input * balance * power2
+            )
         return grad_input, grad_target, None, None
 
 
 def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     u2 = 1 - target
     part = -input
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     probability = input.sigmoid()
     u = 1 - probability
     wrong = target * u + probability * u2
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
     difference = 1 - alpha
     balance = alpha * target + difference * u2
     power = wrong**gamma
-    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
-    total2 = product3.sum() if gamma != 0 else None
-    product4 = gamma * total2 if gamma != 0 else None
-    product5 = (alpha - difference) * (d_target * entropy * power).sum()
-    added = product5 + (product4 if gamma != 0 else d_input.new_zeros(()))
-    added2 = d_input * target * part.sigmoid() + d_target * input
-    total3 = (balance * power * (d_input * probability * u2 - added2)).sum()
-    return added + total3
+    product = (
+        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+        if gamma != 0
+        else None
+    )
+    added = d_input * target * part.sigmoid() + d_target * input
+    return (
+        (alpha - difference) * (d_target * entropy * power).sum()
+        + (product if gamma != 0 else d_input.new_zeros(()))
+        + (balance * power * (d_input * probability * u2 - added)).sum()
+    )
 
 
 class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
@@ -596,7 +556,7 @@ class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -607,10 +567,10 @@ class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, total = _still(ctx.saved_tensors)
+        input, target, total = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _sigmoid_focal_loss_sum_tangent(
                 input, target, alpha, gamma, d_input, d_target
             )
@@ -644,78 +604,28 @@ def sigmoid_focal_loss(
     gamma: float = 2,
     reduction: Literal["none", "mean", "sum"] = "none",
 ) -> torch.Tensor:
-    """Returns the tensor loss[*p] (reduction="none"), average ("mean") or total ("sum"):
+    """Returns loss[*p] (reduction="none"), average ("mean") or total ("sum") of input[*p]
+    and target[*p].
 
-        probability[*p] = sigmoid(input[*p])
-        wrong[*p] = target[*p]·(1 − probability[*p]) + probability[*p]·(1 − target[*p])
-        balance[*p] = (1 − alpha)·(1 − target[*p]) + alpha·target[*p]
-        entropy[*p] = −(1 − target[*p])·logsigmoid(−input[*p]) − target[*p]·logsigmoid(input[*p])
-        loss[*p] = balance[*p]·entropy[*p]·wrong[*p]^gamma
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        alpha: float
-        gamma: float
-        reduction: "none", "mean" or "sum"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; alpha or gamma is not
-            a number
-        ValueError: the tensors are on different devices; target has the wrong number of
-            axes; the sizes of index *p differ; reduction is not one of its options;
-            alpha or gamma is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"sigmoid_focal_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"sigmoid_focal_loss: target must be a tensor, not {type(target).__name__}"
-        )
     if type(alpha) is not float:
-        alpha = _number(alpha, "sigmoid_focal_loss: alpha")
+        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
     if type(gamma) is not float:
-        gamma = _number(gamma, "sigmoid_focal_loss: gamma")
-    if not input.is_floating_point():
-        raise TypeError(
-            "sigmoid_focal_loss: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "sigmoid_focal_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"sigmoid_focal_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"sigmoid_focal_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"sigmoid_focal_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "sigmoid_focal_loss: reduction must be one of 'none', 'mean', 'sum', not "
-            f"{reduction!r}"
-        )
+        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
+    if (
+        not rt.floating(input, target)
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; reduction in none|mean|sum"
+        raise rt.explained("sigmoid_focal_loss", signature, input, target, reduction)
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, alpha, gamma)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, alpha, gamma)
-    return _applied(function, input, target, alpha, gamma)
+    return rt.apply(function, input, target, alpha, gamma)

@@ -32,160 +32,40 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _smooth_l1_loss_mean_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_mean_forward_in_place(input, target, beta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
-
-
-def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        rt.where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     return (part if mask else chosen).mean().to(dtype)
 
 
 def _smooth_l1_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     beta = ctx.beta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    chosen = (
+        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
+        if 0 < beta
+        else e.sign_()
+    )
     if ctx.needs_input_grad[0]:
-        part2 = G / math.prod(input.shape)
-        grad_input = part2 * chosen if ctx.needs_input_grad[1] else chosen.mul_(part2)
+        part = G / math.prod(input.shape)
+        grad_input = part * chosen if ctx.needs_input_grad[1] else chosen.mul_(part)
     if ctx.needs_input_grad[1]:
         grad_target = chosen.mul_(-G / math.prod(input.shape))
     return grad_input, grad_target, None
@@ -206,15 +86,16 @@ class _SmoothL1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _smooth_l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = (
+            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+        )
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * chosen
         if ctx.needs_input_grad[1]:
@@ -223,43 +104,31 @@ class _SmoothL1LossMean(Function):
 
 
 def _smooth_l1_loss_sum_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_sum_forward_in_place(input, target, beta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        rt.where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     return (part if mask else chosen).sum().to(dtype)
 
 
 def _smooth_l1_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     beta = ctx.beta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    chosen = (
+        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
+        if 0 < beta
+        else e.sign_()
+    )
     if ctx.needs_input_grad[0]:
         grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
     if ctx.needs_input_grad[1]:
@@ -282,15 +151,16 @@ class _SmoothL1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _smooth_l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = (
+            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+        )
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -299,31 +169,16 @@ class _SmoothL1LossSum(Function):
 
 
 def _smooth_l1_loss_none_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_none_forward_in_place(input, target, beta)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.promoted(input, target)
+    input, target = rt.widened(input, target)
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
-    return loss.to(dtype)
-
-
-def _smooth_l1_loss_none_forward_in_place(input, target, beta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        rt.where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
     return loss.to(dtype)
 
@@ -331,11 +186,14 @@ def _smooth_l1_loss_none_forward_in_place(input, target, beta):
 def _smooth_l1_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     beta = ctx.beta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    chosen = (
+        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
+        if 0 < beta
+        else e.sign_()
+    )
     if ctx.needs_input_grad[0]:
         grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
     if ctx.needs_input_grad[1]:
@@ -358,15 +216,16 @@ class _SmoothL1LossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _smooth_l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = (
+            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+        )
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -388,70 +247,24 @@ def smooth_l1_loss(
     reduction: Literal["mean", "sum", "none"] = "mean",
     beta: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p].
 
-        e[*p] = input[*p] − target[*p]
-        loss[*p] = where(|e[*p]| < beta, e[*p]²·where(beta > 0, 1/beta, 1)/2, |e[*p]| − beta/2)
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        reduction: "mean", "sum" or "none"
-        beta: float
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; beta is not a number
-        ValueError: beta is not at least 0; the tensors are on different devices; target
-            has the wrong number of axes; the sizes of index *p differ; reduction is not
-            one of its options; beta is too large for float64
+    beta is at least 0. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"smooth_l1_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"smooth_l1_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(beta) is not float:
-        beta = _number(beta, "smooth_l1_loss: beta")
-    if not beta >= 0:
-        raise ValueError(f"smooth_l1_loss: beta must be at least 0, not {beta}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"smooth_l1_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "smooth_l1_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"smooth_l1_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"smooth_l1_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"smooth_l1_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "smooth_l1_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    beta = beta if type(beta) is float else rt.number(beta, "smooth_l1_loss: beta")
+    if (
+        not rt.floating(input, target)
+        or not beta >= 0
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; beta>=0; reduction in mean|sum|none"
+        raise rt.explained("smooth_l1_loss", signature, input, target, beta, reduction)
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, beta)
-    return _applied(function, input, target, beta)
+    return rt.apply(function, input, target, beta)

@@ -15,97 +15,18 @@ logits:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
-    if _alone(features, weight, bias, targets):
+    if rt.unrecorded(features, weight, bias, targets):
         return _softmax_regression_forward_in_place(features, weight, bias, targets)
-    low = _of_product(features, weight, bias)
-    dtype = _of_float32(features, weight, bias)
+    low = rt.autocast_product(features, weight, bias)
+    dtype = rt.autocast_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = _cast(low, features, weight, bias)
+    features, weight, bias = rt.cast(low, features, weight, bias)
     logits = features @ weight.mT + bias
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
@@ -113,10 +34,10 @@ def _softmax_regression_forward(features, weight, bias, targets):
 
 
 def _softmax_regression_forward_in_place(features, weight, bias, targets):
-    low = _of_product(features, weight, bias)
-    dtype = _of_float32(features, weight, bias)
+    low = rt.autocast_product(features, weight, bias)
+    dtype = rt.autocast_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = _cast(low, features, weight, bias)
+    features, weight, bias = rt.cast(low, features, weight, bias)
     logits = torch.addmm(bias, features, weight.mT)
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
@@ -128,14 +49,13 @@ def _softmax_regression_backward(ctx, G_cost, G_logits):
     features_shape = ctx.features_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    features, weight = _cast(low, features, weight)
-    logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
+    features, weight = rt.cast(low, features, weight)
+    logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
     grad_features = grad_weight = grad_bias = None
-    part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-    ratio = G_cost / features_shape[0]
-    p = torch.softmax(logits, 1)
-    product = p.scatter_add_(1, targets.unsqueeze(1), part).mul_(ratio)
-    grad_logits = product.add_(G_logits)
+    placed = torch.softmax(logits, 1).scatter_add_(
+        1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
+    )
+    grad_logits = placed.mul_(G_cost / features_shape[0]).add_(G_logits)
     if ctx.needs_input_grad[0]:
         grad_features = grad_logits.to(low) @ weight
     if ctx.needs_input_grad[1]:
@@ -156,7 +76,7 @@ class _SoftmaxRegression(Function):
     def setup_context(ctx, inputs, output):
         features, weight, bias, targets = inputs
         _, logits = output
-        ctx.low = _of_product(features, weight, bias)
+        ctx.low = rt.autocast_product(features, weight, bias)
         ctx.features_shape = features.shape
         ctx.save_for_backward(
             features if ctx.needs_input_grad[1] else None,
@@ -166,22 +86,21 @@ class _SoftmaxRegression(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G_cost, G_logits):
-        if _alone(G_cost, G_logits):
+        if rt.unrecorded(G_cost, G_logits):
             return _softmax_regression_backward(ctx, G_cost, G_logits)
         features, weight, targets, logits = ctx.saved_tensors
         features_shape = ctx.features_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        features, weight = _cast(low, features, weight)
-        logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
+        features, weight = rt.cast(low, features, weight)
+        logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
-        part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-        ratio = G_cost / features_shape[0]
-        p = torch.softmax(logits, 1)
-        product = ratio * p.scatter_add(1, targets.unsqueeze(1), part)
-        grad_logits = product + G_logits
+        placed = torch.softmax(logits, 1).scatter_add(
+            1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
+        )
+        grad_logits = G_cost / features_shape[0] * placed + G_logits
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:
@@ -197,110 +116,28 @@ def softmax_regression(
     bias: torch.Tensor,
     targets: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tensors cost and logits[n,c]:
+    """Returns cost and logits[n,c] of features[n,d], weight[c,d], bias[c] and targets[n]
+    (int64).
 
-        logits[n,c] = bias[c] + Σ[d] features[n,d]·weight[c,d]
-        F[n,c] = logits[n,c] − logsumexp[c′](logits[n,c′])
-        cost = −meanₙ(F[n,targets[n]])
-
-    Args:
-        features[n, d]: float
-        weight[c, d]: float
-        bias[c]: float
-        targets[n]: int64
-
-    Raises:
-        TypeError: features, weight or bias is not a floating-point tensor; targets is
-            not an int64 tensor
-        ValueError: features, weight, bias or targets has the wrong number of axes; the
-            tensors are on different devices; the sizes of index n, d or c differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(features, torch.Tensor):
-        raise TypeError(
-            "softmax_regression: features must be a tensor, not "
-            f"{type(features).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"softmax_regression: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"softmax_regression: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if not isinstance(targets, torch.Tensor):
-        raise TypeError(
-            "softmax_regression: targets must be a tensor, not "
-            f"{type(targets).__name__}"
-        )
-    if features.dim() != 2:
-        raise ValueError(
-            "softmax_regression: features must have 2 axes [n, d], not "
-            f"{features.dim()}"
-        )
-    if weight.dim() != 2:
-        raise ValueError(
-            f"softmax_regression: weight must have 2 axes [c, d], not {weight.dim()}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"softmax_regression: bias must have 1 axis [c], not {bias.dim()}"
-        )
-    if targets.dim() != 1:
-        raise ValueError(
-            f"softmax_regression: targets must have 1 axis [n], not {targets.dim()}"
-        )
-    if not features.is_floating_point():
-        raise TypeError(
-            "softmax_regression: features must be a floating-point tensor, not "
-            f"{features.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "softmax_regression: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            "softmax_regression: bias must be a floating-point tensor, not "
-            f"{bias.dtype}"
-        )
-    if targets.dtype != torch.int64:
-        raise TypeError(
-            f"softmax_regression: targets must be int64, not {targets.dtype}"
-        )
-    if weight.device != features.device:
-        raise ValueError(
-            f"softmax_regression: weight is on {weight.device}, but features is on "
-            f"{features.device}"
-        )
-    if bias.device != features.device:
-        raise ValueError(
-            f"softmax_regression: bias is on {bias.device}, but features is on "
-            f"{features.device}"
-        )
-    if targets.device != features.device:
-        raise ValueError(
-            f"softmax_regression: targets is on {targets.device}, but features is on "
-            f"{features.device}"
-        )
-    if targets.shape[0] != features.shape[0]:
-        raise ValueError(
-            f"softmax_regression: index n has size {features.shape[0]} on axis 0 of "
-            f"features but {targets.shape[0]} on axis 0 of targets"
-        )
-    if weight.shape[1] != features.shape[1]:
-        raise ValueError(
-            f"softmax_regression: index d has size {features.shape[1]} on axis 1 of "
-            f"features but {weight.shape[1]} on axis 1 of weight"
-        )
-    if bias.shape[0] != weight.shape[0]:
-        raise ValueError(
-            f"softmax_regression: index c has size {weight.shape[0]} on axis 0 of "
-            f"weight but {bias.shape[0]} on axis 0 of bias"
+    if (
+        not rt.floating(features, weight, bias)
+        or not isinstance(targets, torch.Tensor)
+        or targets.dtype != torch.int64
+        or targets.device != features.device
+        or features.dim() != 2
+        or weight.dim() != 2
+        or weight.shape[1] != features.shape[1]
+        or bias.shape != weight.shape[:1]
+        or targets.shape != features.shape[:1]
+    ):
+        signature = "features[n,d], weight[c,d], bias[c], targets[n]: int64"
+        raise rt.explained(
+            "softmax_regression", signature, features, weight, bias, targets
         )
     if torch.compiler.is_compiling():
-        features, weight, bias, targets = _distinct(features, weight, bias, targets)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        features, weight, bias, targets = rt.distinct(features, weight, bias, targets)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmax_regression_forward(features, weight, bias, targets)
-    return _applied(_SoftmaxRegression, features, weight, bias, targets)
+    return rt.apply(_SoftmaxRegression, features, weight, bias, targets)

@@ -15,84 +15,28 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _swiglu_forward(input, gate):
-    if _alone(input, gate):
+    if rt.unrecorded(input, gate):
         return _swiglu_forward_in_place(input, gate)
-    dtype = _promoted(input, gate)
-    input, gate = _wide(input, gate)
+    dtype = rt.promoted(input, gate)
+    input, gate = rt.widened(input, gate)
     return (input * torch.nn.functional.silu(gate)).to(dtype)
 
 
 def _swiglu_forward_in_place(input, gate):
-    dtype = _promoted(input, gate)
-    input, gate = _wide(input, gate)
+    dtype = rt.promoted(input, gate)
+    input, gate = rt.widened(input, gate)
     return torch.nn.functional.silu(gate).mul_(input).to(dtype)
 
 
 def _swiglu_backward(ctx, G):
     input, gate = ctx.saved_tensors
-    input, gate, G = _wide(input, gate, G)
+    input, gate, G = rt.widened(input, gate, G)
     grad_input = grad_gate = None
     if ctx.needs_input_grad[0]:
         grad_input = torch.nn.functional.silu(gate).mul_(G)
@@ -115,10 +59,10 @@ class _Swiglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _swiglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
-        input, gate, G = _wide(input, gate, G)
+        input, gate, G = rt.widened(input, gate, G)
         grad_input = grad_gate = None
         gate_sigmoid = gate.sigmoid()
         if ctx.needs_input_grad[0]:
@@ -129,47 +73,14 @@ class _Swiglu(Function):
 
 
 def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p] and gate[*p].
 
-        output[*p] = input[*p]·gate[*p]·sigmoid(gate[*p])
-
-    Args:
-        input[*p]: float
-        gate[*p]: float
-
-    Raises:
-        TypeError: input or gate is not a floating-point tensor
-        ValueError: the tensors are on different devices; gate has the wrong number of
-            axes; the sizes of index *p differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"swiglu: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(gate, torch.Tensor):
-        raise TypeError(f"swiglu: gate must be a tensor, not {type(gate).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"swiglu: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not gate.is_floating_point():
-        raise TypeError(
-            f"swiglu: gate must be a floating-point tensor, not {gate.dtype}"
-        )
-    if gate.device != input.device:
-        raise ValueError(
-            f"swiglu: gate is on {gate.device}, but input is on {input.device}"
-        )
-    p_shape = input.shape
-    if gate.dim() != len(p_shape):
-        raise ValueError(
-            f"swiglu: gate must have {len(p_shape)} axes [*p], not {gate.dim()}"
-        )
-    if gate.shape != p_shape:
-        raise ValueError(
-            f"swiglu: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(gate.shape)} in gate, from axis 0 on"
-        )
+    if not rt.floating(input, gate) or gate.shape != input.shape:
+        raise rt.explained("swiglu", "input[*p], gate[*p]", input, gate)
     if torch.compiler.is_compiling():
-        input, gate = _distinct(input, gate)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, gate = rt.distinct(input, gate)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _swiglu_forward(input, gate)
-    return _applied(_Swiglu, input, gate)
+    return rt.apply(_Swiglu, input, gate)

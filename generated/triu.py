@@ -9,22 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _triu_forward(input, diagonal):
@@ -51,30 +38,18 @@ class _Triu(Function):
 
 
 def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
-    """Returns the tensor output[*b,i,j]:
+    """Returns output[*b,i,j] of input[*b,i,j].
 
-        output[*b,i,j] = where(j − i ≥ diagonal, input[*b,i,j], 0)
-
-    Args:
-        input[*b, i, j]: float
-        diagonal: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; diagonal is not an integer
-        ValueError: input has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"triu: input must be a tensor, not {type(input).__name__}")
     if type(diagonal) is not int:
-        diagonal = _integer(diagonal, "triu: diagonal")
-    if input.dim() < 2:
-        raise ValueError(
-            f"triu: input must have at least 2 axes [*b, i, j], not {input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"triu: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        diagonal = rt.integer(diagonal, "triu: diagonal")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+    ):
+        raise rt.explained("triu", "input[*b,i,j]", input)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _triu_forward(input, diagonal)
-    return _applied(_Triu, input, diagonal)
+    return rt.apply(_Triu, input, diagonal)

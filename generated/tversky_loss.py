@@ -37,93 +37,16 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -141,8 +64,8 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -158,8 +81,8 @@ def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -183,7 +106,7 @@ def _tversky_loss_mean_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
@@ -193,15 +116,20 @@ def _tversky_loss_mean_backward(ctx, G):
     difference = 1 - alpha
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(
+            (alpha * grad_whole).unsqueeze(1),
+            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            target,
+        )
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
+        grad_target = (
+            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+            .reshape(target_shape)
+        )
     return grad_input, grad_target, None, None, None
 
 
@@ -231,7 +159,7 @@ class _TverskyLossMean(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tversky_loss_mean_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
@@ -240,7 +168,7 @@ class _TverskyLossMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -256,20 +184,22 @@ class _TverskyLossMean(Function):
         ratio = G / (input.shape[0] * whole)
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
 def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -287,8 +217,8 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -304,8 +234,8 @@ def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -329,7 +259,7 @@ def _tversky_loss_sum_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
@@ -339,15 +269,20 @@ def _tversky_loss_sum_backward(ctx, G):
     ratio = G / whole
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(
+            (alpha * grad_whole).unsqueeze(1),
+            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            target,
+        )
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
+        grad_target = (
+            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+            .reshape(target_shape)
+        )
     return grad_input, grad_target, None, None, None
 
 
@@ -377,7 +312,7 @@ class _TverskyLossSum(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tversky_loss_sum_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
@@ -386,7 +321,7 @@ class _TverskyLossSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -402,20 +337,22 @@ class _TverskyLossSum(Function):
         ratio = G / whole
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
 def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -432,8 +369,8 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -448,8 +385,8 @@ def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -472,7 +409,7 @@ def _tversky_loss_none_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
     grad_input = grad_target = None
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], size))
@@ -482,15 +419,20 @@ def _tversky_loss_none_backward(ctx, G):
     ratio = G / whole
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(
+            (alpha * grad_whole).unsqueeze(1),
+            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            target,
+        )
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
+        grad_target = (
+            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+            .reshape(target_shape)
+        )
     return grad_input, grad_target, None, None, None
 
 
@@ -520,7 +462,7 @@ class _TverskyLossNone(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tversky_loss_none_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
@@ -529,7 +471,7 @@ class _TverskyLossNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -545,12 +487,14 @@ class _TverskyLossNone(Function):
         ratio = G / whole
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
@@ -570,94 +514,29 @@ def tversky_loss(
     smooth: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]
+    and target[n,*q].
 
-        probability[n,*q] = sigmoid(input[n,*q])
-        found[n] = Σ[*q] target[n,*q]·probability[n,*q]
-        wrong[n] = Σ[*q] probability[n,*q]·(1 − target[n,*q])
-        missed[n] = Σ[*q] target[n,*q]·(1 − probability[n,*q])
-        whole[n] = found[n] + alpha·wrong[n] + beta·missed[n] + smooth
-        loss[n] = 1 − (found[n] + smooth)/whole[n]
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        input[n, *q]: float
-        target[n, *q]: float
-        alpha: float
-        beta: float
-        smooth: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; alpha, beta or smooth
-            is not a number
-        ValueError: input or target has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *q or n differ; reduction is not one
-            of its options; alpha, beta or smooth is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"tversky_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"tversky_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(alpha) is not float:
-        alpha = _number(alpha, "tversky_loss: alpha")
-    if type(beta) is not float:
-        beta = _number(beta, "tversky_loss: beta")
+    alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
+    beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")
     if type(smooth) is not float:
-        smooth = _number(smooth, "tversky_loss: smooth")
-    if input.dim() < 1:
-        raise ValueError(
-            f"tversky_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            "tversky_loss: target must have at least 1 axis [n, *q], not "
-            f"{target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"tversky_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            f"tversky_loss: target must be a floating-point tensor, not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"tversky_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    q_shape = input.shape[1:]
-    if target.dim() != len(q_shape) + 1:
-        raise ValueError(
-            f"tversky_loss: target must have {len(q_shape) + 1} axes [n, *q], not "
-            f"{target.dim()}"
-        )
-    if target.shape[1:] != q_shape:
-        raise ValueError(
-            f"tversky_loss: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} in target, from axis 1 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"tversky_loss: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "tversky_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+        smooth = rt.number(smooth, "tversky_loss: smooth")
+    if (
+        not rt.floating(input, target)
+        or input.dim() < 1
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
+        raise rt.explained("tversky_loss", signature, input, target, reduction)
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode():
         return composed(input, target, alpha, beta, smooth)
     if not torch.is_grad_enabled():
         return forward(input, target, alpha, beta, smooth)[0]
-    return _applied(function, input, target, alpha, beta, smooth)[0]
+    return rt.apply(function, input, target, alpha, beta, smooth)[0]

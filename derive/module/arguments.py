@@ -101,13 +101,13 @@ def kind_checks(op: Operation) -> list[ArgumentCheck]:
         if len(required) < 2 and optional:
             result = [ArgumentCheck(f"{name} is None") for name in required]
             required, optional = [*required, *optional], []
-            helper = "_floating_if_given"
+            helper = "floating_if_given"
         else:
-            result, helper = [], "_floating"
-        result.append(ArgumentCheck(f"not {helper}({', '.join([first.name, *required])})"))
+            result, helper = [], "floating"
+        result.append(ArgumentCheck(f"not rt.{helper}({', '.join([first.name, *required])})"))
         if optional:
             given = ", ".join([first.name, *optional])
-            result.append(ArgumentCheck(f"not _floating_if_given({given})"))
+            result.append(ArgumentCheck(f"not rt.floating_if_given({given})"))
         others = [t for t in others if t.kind != "float"]
     for t in others:
         tests = [*_kind_tests(t), f"{t.name}.device != {first.name}.device"]
@@ -140,9 +140,9 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
             clause = f"{p.name}=keep({p.index.name})"
             result.append(ArgumentCheck(f"type({p.name}) is not bool", (clause,)))
         elif isinstance(p, AxisOf | SizeOf) or (isinstance(p, Number) and p.integer):
-            result.append(_converted_parameter(op, p.name, "int", "_integer"))
+            result.append(_converted_parameter(op, p.name, "int", "rt.integer"))
         elif isinstance(p, Number):
-            result.append(_converted_parameter(op, p.name, "float", "_number"))
+            result.append(_converted_parameter(op, p.name, "float", "rt.number"))
     return result
 
 

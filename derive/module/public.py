@@ -100,7 +100,7 @@ def _operand_lines(test: str, start: str) -> list[str]:
             for line in _operand_lines(part, word)
         ]
         return [f"{start}(", *indented(inner, 4), ")"]
-    if call := re.fullmatch(r"(not \w+\()(.*)\)", test):
+    if call := re.fullmatch(r"(not [\w.]+\()(.*)\)", test):
         return call_lines(f"{start}{call[1]}", call[2].split(", "), ")", 8)
     return [
         line
@@ -135,7 +135,7 @@ def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
     given = [t.name for t in op.inputs] + [name for name in read if name in names]
     more = sorted(names & set(re.findall(r"\w+", whole)) - set(given))
     given += (f"{code.display_name(name)}={name}" for name in more)
-    start, name = "raise _explained(", f'"{op.name}"'
+    start, name = "raise rt.explained(", f'"{op.name}"'
     lines = call_lines(start, [name, f'"{told}"', *given], ")", 8)
     if len(lines) <= 3:
         return lines

@@ -19,11 +19,8 @@ from derive.module.arguments import ArgumentCheck, checks_if_given, required_of,
 from derive.module.positions import Positions, input_frame, written
 from derive.module.signature import Clauses, Rules, divisors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
-from derive.program.cse import Line, cut
 from derive.program.torch_ir import Attribute, Binary, Code, Name, Subscript, text
-
-WIDTH = 80
-"""Maximum columns of a line in the public function."""
+from derive.program.torch_printer import broken
 
 SHORT = 60
 """Maximum columns of a size inside a check and its message."""
@@ -341,10 +338,7 @@ def _sized(op: Operation, frame: Frame, extent: str) -> tuple[tuple[str, ...], s
     if len(text(code)) <= SHORT:
         return (), text(code)
     # No input or parameter has this name in the code.
-    name = "size"
-    taken = {given.name for given in (*op.inputs, *op.parameters)} | {"torch", "math", name}
-    lines = cut([Line(name, code)], taken, WIDTH)
-    return tuple(f"{line.name} = {text(line.code)}" for line in lines), name
+    return tuple(broken("size = ", code, indent=4)), "size"
 
 
 def _size_by_definition(op: Operation, frame: Frame, extent: str) -> Code:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Mul, Num, Param, Size
 from derive.notation.operation import AxisOf, Extent, Operation, SizeOf, Tensor
-from derive.notation.size_expressions import factors
+from derive.notation.shapes import factors
 from derive.notation.smart_constructors import product
 from derive.notation.split import composites
 

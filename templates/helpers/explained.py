@@ -1,6 +1,6 @@
-"""Checks of arguments; read as text by ``derive.module.templating``.
+"""Checks of arguments.
 
-A module makes one test of a call. Where it fails, ``_explained`` finds the first fault from the
+A module makes one test of a call. Where it fails, ``explained`` finds the first fault from the
 signature, such as
 
     x[n,(g c),*q], t[n]: int64, w[c]=None; groups=size(g); c=(g c)/g; eps>0
@@ -17,8 +17,9 @@ size of j, and then clauses:
     reduction in mean|sum   a choice
     k=3, d=g*c, c=(g c)/g   a size: a product of others, or a quotient without remainder
 
-Each function comes before those that it calls. ``derive.module.name_mangling`` knows all builtin
-names in them.
+Each function comes before those that it calls.
+
+Read as text by ``derive.module.runtime``. ``derive.module.name_mangling`` knows all builtin names.
 """
 
 import math
@@ -26,7 +27,7 @@ import math
 import torch
 
 
-def _explained(name, signature, /, *values, **given):
+def explained(name, signature, /, *values, **given):
     """The error of a call that does not fit the signature: its first fault.
 
     The values are the tensors, then the parameters that clauses begin with, in this order.
@@ -44,7 +45,7 @@ def _explained(name, signature, /, *values, **given):
     return ValueError(f"{name}: the arguments do not fit {signature}")
 
 
-def _floating(x, *others):
+def floating(x, *others):
     """Whether all are floating-point tensors on one device."""
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return False
@@ -56,7 +57,7 @@ def _floating(x, *others):
     return True
 
 
-def _floating_if_given(x, *others):
+def floating_if_given(x, *others):
     """Whether all are floating-point tensors on one device, where others may be None."""
     if not isinstance(x, torch.Tensor) or not x.is_floating_point():
         return False
@@ -152,15 +153,12 @@ def _type_faults(t):
 def _rank_faults(t):
     """Yield the fault of a number of axes that does not fit any groups."""
     arg, axes, _, _, x = t
-    single = len([axis for axis in axes if axis[0] != "*"])
-    grouped = single < len(axes)
-    if x.dim() < single or (x.dim() > single and not grouped):
-        words = f"{single} axis" if single == 1 else f"{single} axes"
+    rank, letters = len([axis for axis in axes if axis[0] != "*"]), _axis_letters(axes)
+    grouped = rank < len(axes)
+    if x.dim() < rank or (x.dim() > rank and not grouped):
+        words = f"{rank} axis" if rank == 1 else f"{rank} axes"
         words = f"at least {words}" if grouped else words
-        yield (
-            ValueError,
-            f"{arg} must have {words} [{_axis_letters(axes)}], not {x.dim()}",
-        )
+        yield ValueError, f"{arg} must have {words} [{letters}], not {x.dim()}"
 
 
 def _dtype_faults(t):
@@ -182,27 +180,20 @@ def _device_faults(t, first):
 def _axis_faults(named):
     """Yield the faults of parameters that are positions of axes."""
     for left, value, letter, (arg, axes, _, _, x), n in named:
-        rank = x.dim()
+        rank, letters = x.dim(), _axis_letters(axes)
         if not -rank <= value < rank:
-            yield (
-                ValueError,
-                f"{left} must be in [{-rank}, {rank}) for {arg}, not {value}",
-            )
+            words = f"must be in [{-rank}, {rank}) for {arg}"
+            yield ValueError, f"{left} {words}, not {value}"
         least = len([axis for axis in axes[:n] if axis[0] != "*"])
         most = rank - len([axis for axis in axes[n:] if axis[0] != "*"])
-        before = any(axis[0] == "*" for axis in axes[:n])
-        after = any(axis[0] == "*" for axis in axes[n + 1 :])
+        before, after = [any(side) for side in _group_sides(axes, n)]
         low, high = least if after or not before else most, most if before else least
         if not low <= value % rank <= high:
-            what = f"the position of axis {letter} in {arg}[{_axis_letters(axes)}]"
-            yield ValueError, f"{left} must be {what}, not {value}"
+            words = f"the position of axis {letter} in {arg}[{letters}]"
+            yield ValueError, f"{left} must be {words}, not {value}"
     for _, _, _, t, _ in named:
-        own = [
-            row
-            for n in range(len(t[1]))
-            for row in named
-            if row[3][0] == t[0] and row[4] == n
-        ]
+        own = [row for row in named if row[3][0] == t[0]]
+        own = [row for n in range(len(t[1])) for row in own if row[4] == n]
         for n in range(len(own) - 1):
             yield from _turn_faults(own[n], own[n + 1])
 
@@ -211,11 +202,14 @@ def _turn_faults(one, two):
     """Yield the fault of two positions that are not in the order of the axes."""
     (left, at, letter, t, n), (right, then, other, _, m) = one, two
     arg, axes, _, _, x = t
-    single = len([axis for axis in axes[n + 1 : m] if axis[0] != "*"])
+    single, letters = (
+        len([axis for axis in axes[n + 1 : m] if axis[0] != "*"]),
+        _axis_letters(axes),
+    )
     if m - n - 1 > single and at % x.dim() + single >= then % x.dim():
-        what = f"the positions of axes {letter} and {other} in {arg}[{_axis_letters(axes)}]"
-        said = f"{left} and {right} must be {what}, in this order"
-        yield ValueError, f"{said}, not {at} and {then}"
+        words = f"the positions of axes {letter} and {other} in {arg}[{letters}]"
+        words = f"{left} and {right} must be {words}, in this order"
+        yield ValueError, f"{words}, not {at} and {then}"
 
 
 def _number_faults(clauses, given, signs):
@@ -294,36 +288,30 @@ def _group_cuts(t, named, groups):
 def _group_faults(t, known):
     """Yield the faults of groups, and of axes between them."""
     arg, axes, _, _, x = t
-    groups = known[2]
+    required, _, groups, rules, _ = known
+    others = [other for other in required if other[0] != arg]
+    met = [_size_key(axis) for other in others for axis in other[1]]
     if not any(axis[0] == "*" for axis in axes):
         return
-    rank = _axis_count(axes, groups)
+    rank, letters = _axis_count(axes, groups), _axis_letters(axes)
     if x.dim() != rank:
-        yield (
-            ValueError,
-            f"{arg} must have {rank} axes [{_axis_letters(axes)}], not {x.dim()}",
-        )
+        yield ValueError, f"{arg} must have {rank} axes [{letters}], not {x.dim()}"
     for n in range(len(axes)):
-        start, letter = _axis_count(axes[:n], groups), _axis_letters([axes[n]])
+        key, start = _size_key(axes[n]), _axis_count(axes[:n], groups)
+        letter = axes[n].partition("=")[0]
         if axes[n][0] == "*":
-            home, shape = groups[_size_key(axes[n])]
+            home, shape = groups[key]
             own = tuple(x.shape[start : start + len(shape)])
             if own != tuple(shape):
-                shapes = f"{tuple(shape)} in {home} but {own} in {arg}"
-                yield (
-                    ValueError,
-                    f"index {letter} has shape {shapes}, from axis {start} on",
+                words = (
+                    f"{tuple(shape)} in {home} but {own} in {arg}, from axis {start}"
                 )
-        elif _axis_place(t, n, known) is None:
-            key, own = _size_key(axes[n]), x.shape[start]
-            others = [other for other in known[0] if other[0] != arg]
-            met = key in known[3] or any(
-                _size_key(axis) == key for other in others for axis in other[1]
-            )
-            want = _size_of(key, (others, *known[1:])) if met else own
+                yield ValueError, f"index {letter} has shape {words} on"
+        elif _axis_place(t, n, known) is None and (key in met or key in rules):
+            want, own = _size_of(key, (others, *known[1:])), x.shape[start]
             if own != want:
-                sizes = f"{want} but {own} on axis {start} of {arg}"
-                yield ValueError, f"index {letter} has size {sizes}"
+                words = f"{want} but {own} on axis {start} of {arg}"
+                yield ValueError, f"index {letter} has size {words}"
 
 
 def _size_faults(inputs, asked, known):
@@ -341,72 +329,71 @@ def _size_faults(inputs, asked, known):
         ]
         for key in keys
     }
-    places = {key: where for key, where in places.items() if where}
+    places = {key: found for key, found in places.items() if found}
     divided: dict[str, str] = {}
-    for key, where in places.items():
+    for key, found in places.items():
         for left, rule in rules.items():
-            if "/" in rule and rule.partition("/")[0] == _size_key(where[0][2]):
+            if "/" in rule and rule.partition("/")[0] == _size_key(found[0][2]):
                 divided.setdefault(left, key)
-    for key, where in places.items():
+    for key, found in places.items():
         for left in [left for left in divided if divided[left] == key]:
-            yield from _quotient_faults(
-                where[0], asked, rules[left].partition("/")[2], known
-            )
-    for key, where in places.items():
-        parts = "*".join([_size_key(part) for part in where[0][2].strip("()").split()])
-        rule = parts if where[0][2][0] == "(" else rules.get(key, "")
+            yield from _quotient_faults(found[0], asked, rules[left], known)
+    for key, found in places.items():
+        parts = "*".join([_size_key(part) for part in found[0][2].strip("()").split()])
+        rule = parts if found[0][2][0] == "(" else rules.get(key, "")
         if key in divided.values() or not rule:
-            yield from _clash_faults(_axis_letters([key]), where, asked)
+            yield from _clash_faults(_axis_letters([key]), found, asked)
         else:
-            yield from _defined_faults(rule, where, asked, known)
+            yield from _defined_faults(rule, found, asked, known)
 
 
-def _quotient_faults(place, asked, below, known):
+def _quotient_faults(place, asked, rule, known):
     """Yield the fault of a size that another does not divide."""
     (arg, _, _, _, x), at, axis = place
-    own, other, rules, given = (
+    rules, given, below = known[3], known[4], rule.partition("/")[2]
+    own, other, words = (
         x.shape[at],
         _value_of_rule(below, known),
-        known[3],
-        known[4],
+        _composite_words(axis),
     )
     if arg in asked and (other == 0 or own % other != 0):
-        words = [rules.get(part, "") for part in below.split("*")]
-        words = [
-            w if w in given else f"size({p})"
-            for w, p in zip(words, below.split("*"), strict=True)
+        words = f"axis {at}{words} of {arg} has size {own}, which is not divisible by"
+        names = {part: rules.get(part, "") for part in below.split("*")}
+        parts = [
+            names[p] if names[p] in given else f"size({p})" for p in below.split("*")
         ]
-        where = f"axis {at}{_composite_words(axis)} of {arg} has size {own}"
-        by = f"{'*'.join(words)} = {other}"
-        yield ValueError, f"{where}, which is not divisible by {by}"
+        yield ValueError, f"{words} {'*'.join(parts)} = {other}"
 
 
-def _clash_faults(letter, where, asked):
+def _clash_faults(letter, found, asked):
     """Yield the faults of axes of one index with two sizes."""
-    (first, _, _, _, y), there, _ = where[0]
-    for (arg, _, _, _, x), at, _ in where[1:]:
+    (first, _, _, _, y), there, _ = found[0]
+    for (arg, _, _, _, x), at, _ in found[1:]:
         if arg in asked and x.shape[at] != y.shape[there]:
             sizes = f"{y.shape[there]} on axis {there} of {first} but {x.shape[at]}"
             yield ValueError, f"index {letter} has size {sizes} on axis {at} of {arg}"
 
 
-def _defined_faults(rule, where, asked, known):
+def _defined_faults(rule, found, asked, known):
     """Yield the faults of axes that do not have the size of a rule."""
     want, parts = _value_of_rule(rule, known), rule.split("*")
     reason = f"but must have size {want}"
     numbers = [part for part in parts if part.isdigit() or part in known[4]]
     if len(parts) > 1 and not numbers and "/" not in rule:
         reason = f"but {'*'.join([f'size({part})' for part in parts])} is {want}"
-    for (arg, _, _, _, x), at, axis in where:
+    for (arg, _, _, _, x), at, axis in found:
+        words = _composite_words(axis)
         if arg in asked and x.shape[at] != want:
-            what = f"axis {at}{_composite_words(axis)} of {arg}"
-            yield ValueError, f"{what} has size {x.shape[at]}, {reason}"
+            yield (
+                ValueError,
+                f"axis {at}{words} of {arg} has size {x.shape[at]}, {reason}",
+            )
 
 
 def _axis_place(t, n, known):
     """The position of axis n: from the side without a group, or a parameter; else None."""
     sides = _group_sides(t[1], n)
-    before, after = [any(axis != "" for axis in side) for side in sides]
+    before, after = [any(side) for side in sides]
     if not before or not after:
         return n - len(t[1]) if before else n
     for _, value, _, home, m in known[1]:
@@ -465,7 +452,7 @@ def _size_key(axis):
 
 def _composite_words(axis):
     """A composite axis for a message; nothing for others."""
-    return f" {_axis_letters([axis])}" if axis[0] == "(" else ""
+    return " " + _axis_letters([axis]) if axis[0] == "(" else ""
 
 
 def _axis_letters(axes):

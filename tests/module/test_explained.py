@@ -268,19 +268,19 @@ def test_a_call_is_compiled_for_any_sizes():
 
 
 def test_the_condition_compares_whole_shapes():
-    text = source(OPS["affine"])
+    text = source(OPS["affine"], standalone=False)
     assert (
         "    if (\n"
         "        w is None\n"
-        "        or not _floating_if_given(x, w, b)\n"
+        "        or not rt.floating_if_given(x, w, b)\n"
         "        or x.dim() != 2\n"
         "        or w.dim() != 2\n"
         "        or w.shape[1] != x.shape[1]\n"
         "        or (b is not None and b.shape != w.shape[:1])\n"
         "    ):\n"
-        '        raise _explained("affine", "x[n,k], w[j,k], b[j]=None", x, w, b)\n'
+        '        raise rt.explained("affine", "x[n,k], w[j,k], b[j]=None", x, w, b)\n'
     ) in text
-    text = source(OPS["norm"])
+    text = source(OPS["norm"], standalone=False)
     assert "or x.dim() < w.dim()\n" in text
     assert "or x.shape[x.dim() - w.dim() :] != w.shape\n" in text
 
