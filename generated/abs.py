@@ -44,7 +44,8 @@ def abs(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("abs", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("abs", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _abs_forward(A)
     return rt.apply(_Abs, A)

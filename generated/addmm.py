@@ -119,9 +119,8 @@ def addmm(
         or mat1.shape[0] != input.shape[0]
         or mat2.shape != (mat1.shape[1], input.shape[1])
     ):
-        raise rt.explained(
-            "addmm", "input[i,j], mat1[i,k], mat2[k,j]", input, mat1, mat2
-        )
+        signature = "input[i,j], mat1[i,k], mat2[k,j]"
+        raise rt.explained("addmm", signature, input, mat1, mat2)
     if torch.compiler.is_compiling():
         input, mat1, mat2 = rt.distinct(input, mat1, mat2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -60,9 +60,8 @@ def amax(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "amax", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("amax", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _amax_forward(A, dim, keepdim)
     return rt.apply(_Amax, A, dim, keepdim)

@@ -60,9 +60,8 @@ def amin(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "amin", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("amin", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _amin_forward(A, dim, keepdim)
     return rt.apply(_Amin, A, dim, keepdim)

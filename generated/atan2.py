@@ -103,7 +103,8 @@ def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
-        raise rt.explained("atan2", "A[*p], B[*p]", A, B)
+        signature = "A[*p], B[*p]"
+        raise rt.explained("atan2", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if rt.forward_mode() and not torch.compiler.is_compiling():

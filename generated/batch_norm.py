@@ -158,8 +158,11 @@ def batch_norm(
     fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "batch_norm: eps")
-    if type(correction) is not float:
-        correction = rt.number(correction, "batch_norm: correction")
+    correction = (
+        correction
+        if type(correction) is float
+        else rt.number(correction, "batch_norm: correction")
+    )
     if (
         not rt.floating_if_given(input, weight, bias)
         or input.dim() < 2

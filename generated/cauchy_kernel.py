@@ -143,7 +143,8 @@ def cauchy_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        raise rt.explained("cauchy_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
+        signature = "x1[*b,i,k], x2[*b,j,k]"
+        raise rt.explained("cauchy_kernel", signature, x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -70,7 +70,8 @@ def celu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
         or not input.is_floating_point()
         or alpha == 0
     ):
-        raise rt.explained("celu", "input[*p]; alpha!=0", input, alpha)
+        signature = "input[*p]; alpha!=0"
+        raise rt.explained("celu", signature, input, alpha)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _celu_forward(input, alpha)
     return rt.apply(_Celu, input, alpha)

@@ -56,7 +56,8 @@ def clamp(
     lo = lo if type(lo) is float else rt.number(lo, "clamp: lo")
     hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("clamp", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("clamp", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _clamp_forward(A, lo, hi)
     return rt.apply(_Clamp, A, lo, hi)

@@ -63,7 +63,8 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
         or B.shape[: dim % A.dim()] != A.shape[: dim % A.dim()]
         or B.shape[dim % A.dim() + 1 :] != A.shape[dim % A.dim() + 1 :]
     ):
-        raise rt.explained("concat", "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)", A, B, dim)
+        signature = "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)"
+        raise rt.explained("concat", signature, A, B, dim)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

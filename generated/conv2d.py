@@ -95,10 +95,12 @@ def conv2d(
     A TypeError or ValueError names the argument that does not fit.
     """
     stride = stride if type(stride) is int else rt.integer(stride, "conv2d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv2d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv2d: dilation")
+    padding = (
+        padding if type(padding) is int else rt.integer(padding, "conv2d: padding")
+    )
+    dilation = (
+        dilation if type(dilation) is int else rt.integer(dilation, "conv2d: dilation")
+    )
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

@@ -99,14 +99,26 @@ def conv_transpose1d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(stride) is not int:
-        stride = rt.integer(stride, "conv_transpose1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv_transpose1d: padding")
-    if type(output_padding) is not int:
-        output_padding = rt.integer(output_padding, "conv_transpose1d: output_padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv_transpose1d: dilation")
+    stride = (
+        stride
+        if type(stride) is int
+        else rt.integer(stride, "conv_transpose1d: stride")
+    )
+    padding = (
+        padding
+        if type(padding) is int
+        else rt.integer(padding, "conv_transpose1d: padding")
+    )
+    output_padding = (
+        output_padding
+        if type(output_padding) is int
+        else rt.integer(output_padding, "conv_transpose1d: output_padding")
+    )
+    dilation = (
+        dilation
+        if type(dilation) is int
+        else rt.integer(dilation, "conv_transpose1d: dilation")
+    )
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

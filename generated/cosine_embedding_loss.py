@@ -390,8 +390,11 @@ def cosine_embedding_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "cosine_embedding_loss: margin")
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "cosine_embedding_loss: margin")
+    )
     if (
         not rt.floating(input1, input2, target)
         or input1.dim() != 2

@@ -704,10 +704,16 @@ def cross_entropy(
     label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
     argument that does not fit.
     """
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
+    ignore_index = (
+        ignore_index
+        if type(ignore_index) is int
+        else rt.integer(ignore_index, "cross_entropy: ignore_index")
+    )
+    label_smoothing = (
+        label_smoothing
+        if type(label_smoothing) is float
+        else rt.number(label_smoothing, "cross_entropy: label_smoothing")
+    )
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

@@ -541,10 +541,11 @@ def cross_entropy_probabilities(
     label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
     argument that does not fit.
     """
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(
-            label_smoothing, "cross_entropy_probabilities: label_smoothing"
-        )
+    label_smoothing = (
+        label_smoothing
+        if type(label_smoothing) is float
+        else rt.number(label_smoothing, "cross_entropy_probabilities: label_smoothing")
+    )
     if (
         target is None
         or not rt.floating_if_given(input, target, weight)

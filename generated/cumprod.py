@@ -112,7 +112,8 @@ def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained("cumprod", "A[*p,k,*q]; dim=axis(k)", A, dim)
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("cumprod", signature, A, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _CumprodDual.apply(A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -53,7 +53,8 @@ def cumsum(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained("cumsum", "A[*p,k,*q]; dim=axis(k)", A, dim)
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("cumsum", signature, A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _cumsum_forward(A, dim)
     return rt.apply(_Cumsum, A, dim)

@@ -102,12 +102,21 @@ def depthwise_conv1d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(stride) is not int:
-        stride = rt.integer(stride, "depthwise_conv1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "depthwise_conv1d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "depthwise_conv1d: dilation")
+    stride = (
+        stride
+        if type(stride) is int
+        else rt.integer(stride, "depthwise_conv1d: stride")
+    )
+    padding = (
+        padding
+        if type(padding) is int
+        else rt.integer(padding, "depthwise_conv1d: padding")
+    )
+    dilation = (
+        dilation
+        if type(dilation) is int
+        else rt.integer(dilation, "depthwise_conv1d: dilation")
+    )
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

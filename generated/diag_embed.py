@@ -45,7 +45,8 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 1
     ):
-        raise rt.explained("diag_embed", "input[*b,i]", input)
+        signature = "input[*b,i]"
+        raise rt.explained("diag_embed", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _diag_embed_forward(input)
     return rt.apply(_DiagEmbed, input)

@@ -28,5 +28,6 @@ def diagonal(A: torch.Tensor) -> torch.Tensor:
         or A.dim() < 2
         or A.shape[-1] != A.shape[-2]
     ):
-        raise rt.explained("diagonal", "A[*b,i,i'=i]", A)
+        signature = "A[*b,i,i'=i]"
+        raise rt.explained("diagonal", signature, A)
     return _diagonal_forward(A)

@@ -54,7 +54,8 @@ def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or A.dim() != 1 or B.shape != A.shape:
-        raise rt.explained("dot", "A[i], B[i]", A, B)
+        signature = "A[i], B[i]"
+        raise rt.explained("dot", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

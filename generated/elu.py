@@ -64,7 +64,8 @@ def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("elu", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("elu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _elu_forward(input, alpha)
     return rt.apply(_Elu, input, alpha)

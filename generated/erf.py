@@ -57,7 +57,8 @@ def erf(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("erf", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("erf", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _erf_forward(A)
     return rt.apply(_Erf, A)

@@ -57,7 +57,8 @@ def erfc(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("erfc", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("erfc", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _erfc_forward(A)
     return rt.apply(_Erfc, A)

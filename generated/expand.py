@@ -29,5 +29,6 @@ def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
         or not input.is_floating_point()
         or length < 1
     ):
-        raise rt.explained("expand", "input[*p]; length=size(n)", input, length)
+        signature = "input[*p]; length=size(n)"
+        raise rt.explained("expand", signature, input, length)
     return _expand_forward(input, length)

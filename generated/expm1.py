@@ -46,7 +46,8 @@ def expm1(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("expm1", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("expm1", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _expm1_forward(A)
     return rt.apply(_Expm1, A)

@@ -27,5 +27,6 @@ def flatten(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        raise rt.explained("flatten", "input[*p,t,d]", input)
+        signature = "input[*p,t,d]"
+        raise rt.explained("flatten", signature, input)
     return _flatten_forward(input)

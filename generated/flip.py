@@ -50,7 +50,8 @@ def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        raise rt.explained("flip", "input[*p,t,*q]; dim=axis(t)", input, dim)
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("flip", signature, input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _flip_forward(input, dim)
     return rt.apply(_Flip, input, dim)

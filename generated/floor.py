@@ -41,7 +41,8 @@ def floor(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("floor", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("floor", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _floor_forward(A)
     return rt.apply(_Floor, A)

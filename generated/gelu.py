@@ -130,9 +130,8 @@ def gelu(
         or not isinstance(approximate, str)
         or approximate not in _OPTIONS
     ):
-        raise rt.explained(
-            "gelu", "input[*p]; approximate in none|tanh", input, approximate
-        )
+        signature = "input[*p]; approximate in none|tanh"
+        raise rt.explained("gelu", signature, input, approximate)
     function, forward = _OPTIONS[approximate]
     if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input)

@@ -60,7 +60,8 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        raise rt.explained("global_avg_pool", "input[n,c,*q]", input)
+        signature = "input[n,c,*q]"
+        raise rt.explained("global_avg_pool", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_avg_pool_forward(input)
     return rt.apply(_GlobalAvgPool, input)

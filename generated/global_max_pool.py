@@ -83,7 +83,8 @@ def global_max_pool(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        raise rt.explained("global_max_pool", "input[n,c,*q]", input)
+        signature = "input[n,c,*q]"
+        raise rt.explained("global_max_pool", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_max_pool_forward(input)
     return rt.apply(_GlobalMaxPool, input)

@@ -158,7 +158,8 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
         or not -input.dim() <= dim < input.dim()
         or input.shape[dim] % 2 != 0
     ):
-        raise rt.explained("glu", "input[*p,m,*q]; dim=axis(m); k=m/t; t=2", input, dim)
+        signature = "input[*p,m,*q]; dim=axis(m); k=m/t; t=2"
+        raise rt.explained("glu", signature, input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _GluDual.apply(input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

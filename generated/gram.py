@@ -51,7 +51,8 @@ def gram(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point() or A.dim() < 2:
-        raise rt.explained("gram", "A[*b,i,k]", A)
+        signature = "A[*b,i,k]"
+        raise rt.explained("gram", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _gram_forward(A)
     return rt.apply(_Gram, A)

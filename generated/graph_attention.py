@@ -274,8 +274,11 @@ def graph_attention(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(negative_slope) is not float:
-        negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
+    negative_slope = (
+        negative_slope
+        if type(negative_slope) is float
+        else rt.number(negative_slope, "graph_attention: negative_slope")
+    )
     if (
         not rt.floating(x, weight, att_source, att_target)
         or not isinstance(source, torch.Tensor)

@@ -182,8 +182,11 @@ def group_norm(
     num_groups is the size of index g. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if type(num_groups) is not int:
-        num_groups = rt.integer(num_groups, "group_norm: num_groups")
+    num_groups = (
+        num_groups
+        if type(num_groups) is int
+        else rt.integer(num_groups, "group_norm: num_groups")
+    )
     eps = eps if type(eps) is float else rt.number(eps, "group_norm: eps")
     if (
         not rt.floating_if_given(input, weight, bias)

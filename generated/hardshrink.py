@@ -64,7 +64,8 @@ def hardshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("hardshrink", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("hardshrink", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardshrink_forward(input, lambd)
     return rt.apply(_Hardshrink, input, lambd)

@@ -91,7 +91,8 @@ def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("hardsigmoid", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("hardsigmoid", signature, input)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HardsigmoidDual.apply(input)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -63,12 +63,15 @@ def hardtanh(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(min_val) is not float:
-        min_val = rt.number(min_val, "hardtanh: min_val")
-    if type(max_val) is not float:
-        max_val = rt.number(max_val, "hardtanh: max_val")
+    min_val = (
+        min_val if type(min_val) is float else rt.number(min_val, "hardtanh: min_val")
+    )
+    max_val = (
+        max_val if type(max_val) is float else rt.number(max_val, "hardtanh: max_val")
+    )
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("hardtanh", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("hardtanh", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardtanh_forward(input, min_val, max_val)
     return rt.apply(_Hardtanh, input, min_val, max_val)

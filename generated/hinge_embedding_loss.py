@@ -216,8 +216,11 @@ def hinge_embedding_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "hinge_embedding_loss: margin")
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "hinge_embedding_loss: margin")
+    )
     if (
         not rt.floating(input, target)
         or target.shape != input.shape

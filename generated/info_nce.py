@@ -621,8 +621,11 @@ def info_nce(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(temperature) is not float:
-        temperature = rt.number(temperature, "info_nce: temperature")
+    temperature = (
+        temperature
+        if type(temperature) is float
+        else rt.number(temperature, "info_nce: temperature")
+    )
     if (
         not rt.floating(query, positive_key)
         or query.dim() != 2

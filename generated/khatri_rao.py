@@ -64,7 +64,8 @@ def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         or B.dim() != 2
         or B.shape[1] != A.shape[1]
     ):
-        raise rt.explained("khatri_rao", "A[i,k], B[j,k]", A, B)
+        signature = "A[i,k], B[j,k]"
+        raise rt.explained("khatri_rao", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -62,7 +62,8 @@ def kron(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or A.dim() != 2 or B.dim() != 2:
-        raise rt.explained("kron", "A[i,j], B[k,l]", A, B)
+        signature = "A[i,j], B[k,l]"
+        raise rt.explained("kron", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -59,9 +59,8 @@ def l1_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "l1_norm", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("l1_norm", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _l1_norm_forward(A, dim, keepdim)
     return rt.apply(_L1Norm, A, dim, keepdim)

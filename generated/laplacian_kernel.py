@@ -81,8 +81,9 @@ def laplacian_kernel(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "laplacian_kernel: gamma")
+    gamma = (
+        gamma if type(gamma) is float else rt.number(gamma, "laplacian_kernel: gamma")
+    )
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2
@@ -90,7 +91,8 @@ def laplacian_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        raise rt.explained("laplacian_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
+        signature = "x1[*b,i,k], x2[*b,j,k]"
+        raise rt.explained("laplacian_kernel", signature, x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -159,9 +159,8 @@ def layer_norm(
         or input.shape[input.dim() - weight.dim() :] != weight.shape
         or (bias is not None and bias.shape != weight.shape)
     ):
-        raise rt.explained(
-            "layer_norm", "input[*p,*s], weight[*s], bias[*s]=None", input, weight, bias
-        )
+        signature = "input[*p,*s], weight[*s], bias[*s]=None"
+        raise rt.explained("layer_norm", signature, input, weight, bias)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():

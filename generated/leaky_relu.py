@@ -62,10 +62,14 @@ def leaky_relu(input: torch.Tensor, *, negative_slope: float = 0.01) -> torch.Te
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(negative_slope) is not float:
-        negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
+    negative_slope = (
+        negative_slope
+        if type(negative_slope) is float
+        else rt.number(negative_slope, "leaky_relu: negative_slope")
+    )
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("leaky_relu", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("leaky_relu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _leaky_relu_forward(input, negative_slope)
     return rt.apply(_LeakyRelu, input, negative_slope)

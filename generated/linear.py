@@ -97,9 +97,8 @@ def linear(
         or weight.shape[1] != input.shape[-1]
         or (bias is not None and bias.shape != weight.shape[:1])
     ):
-        raise rt.explained(
-            "linear", "input[*b,k], weight[j,k], bias[j]=None", input, weight, bias
-        )
+        signature = "input[*b,k], weight[j,k], bias[j]=None"
+        raise rt.explained("linear", signature, input, weight, bias)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -1074,12 +1074,16 @@ def linear_cross_entropy(
     label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
     argument that does not fit.
     """
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(
-            label_smoothing, "linear_cross_entropy: label_smoothing"
-        )
+    ignore_index = (
+        ignore_index
+        if type(ignore_index) is int
+        else rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
+    )
+    label_smoothing = (
+        label_smoothing
+        if type(label_smoothing) is float
+        else rt.number(label_smoothing, "linear_cross_entropy: label_smoothing")
+    )
     if (
         linear_weight is None
         or not rt.floating_if_given(input, linear_weight, linear_bias, weight)

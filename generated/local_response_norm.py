@@ -204,10 +204,16 @@ def local_response_norm(
     window is the size of index w. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if type(window) is not int:
-        window = rt.integer(window, "local_response_norm: window")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "local_response_norm: alpha")
+    window = (
+        window
+        if type(window) is int
+        else rt.integer(window, "local_response_norm: window")
+    )
+    alpha = (
+        alpha
+        if type(alpha) is float
+        else rt.number(alpha, "local_response_norm: alpha")
+    )
     beta = beta if type(beta) is float else rt.number(beta, "local_response_norm: beta")
     k = k if type(k) is float else rt.number(k, "local_response_norm: k")
     if (
@@ -216,9 +222,8 @@ def local_response_norm(
         or input.dim() < 2
         or window < 1
     ):
-        raise rt.explained(
-            "local_response_norm", "input[n,c,*q]; window=size(w)", input, window
-        )
+        signature = "input[n,c,*q]; window=size(w)"
+        raise rt.explained("local_response_norm", signature, input, window)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LocalResponseNormDual.apply(input, window, alpha, beta, k)
     if not torch.is_grad_enabled() or rt.forward_mode():

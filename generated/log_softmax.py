@@ -70,7 +70,8 @@ def log_softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained("log_softmax", "A[*p,k,*q]; dim=axis(k)", A, dim)
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("log_softmax", signature, A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _log_softmax_forward(A, dim)
     return rt.apply(_LogSoftmax, A, dim)

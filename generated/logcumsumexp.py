@@ -103,7 +103,8 @@ def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained("logcumsumexp", "A[*p,k,*q]; dim=axis(k)", A, dim)
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("logcumsumexp", signature, A, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogcumsumexpDual.apply(A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

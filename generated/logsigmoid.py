@@ -55,7 +55,8 @@ def logsigmoid(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("logsigmoid", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("logsigmoid", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _logsigmoid_forward(A)
     return rt.apply(_Logsigmoid, A)

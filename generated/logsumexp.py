@@ -92,9 +92,8 @@ def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tens
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "logsumexp", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("logsumexp", signature, A, keepdim, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogsumexpDual.apply(A, dim, keepdim)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -147,7 +147,8 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
         or v.shape != u.shape
         or VI.shape != (u.shape[-1], u.shape[-1])
     ):
-        raise rt.explained("mahalanobis", "u[*b,k], v[*b,k], VI[k,l=k]", u, v, VI)
+        signature = "u[*b,k], v[*b,k], VI[k,l=k]"
+        raise rt.explained("mahalanobis", signature, u, v, VI)
     if torch.compiler.is_compiling():
         u, v, VI = rt.distinct(u, v, VI)
     if not torch.is_grad_enabled() or rt.forward_mode():

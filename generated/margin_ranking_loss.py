@@ -199,8 +199,11 @@ def margin_ranking_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "margin_ranking_loss: margin")
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "margin_ranking_loss: margin")
+    )
     if (
         not rt.floating(input1, input2, target)
         or input2.shape != input1.shape

@@ -53,7 +53,8 @@ def masked_fill(
         or mask.device != input.device
         or mask.shape != input.shape
     ):
-        raise rt.explained("masked_fill", "input[*p], mask[*p]: bool", input, mask)
+        signature = "input[*p], mask[*p]: bool"
+        raise rt.explained("masked_fill", signature, input, mask)
     if torch.compiler.is_compiling():
         input, mask = rt.distinct(input, mask)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -63,7 +63,8 @@ def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         or B.shape[:-2] != A.shape[:-2]
         or B.shape[-2] != A.shape[-1]
     ):
-        raise rt.explained("matmul", "A[*b,i,k], B[*b,k,j]", A, B)
+        signature = "A[*b,i,k], B[*b,k,j]"
+        raise rt.explained("matmul", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -85,9 +85,8 @@ def max(
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "max", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("max", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _max_forward(A, dim, keepdim)
     return rt.apply(_Max, A, dim, keepdim)

@@ -75,8 +75,11 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
     kernel_size is the size of index k. A TypeError or ValueError names the argument
     that does not fit.
     """
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
+    kernel_size = (
+        kernel_size
+        if type(kernel_size) is int
+        else rt.integer(kernel_size, "max_pool1d: kernel_size")
+    )
     stride = stride if type(stride) is int else rt.integer(stride, "max_pool1d: stride")
     if (
         not isinstance(input, torch.Tensor)

@@ -59,9 +59,8 @@ def mean(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "mean", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("mean", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _mean_forward(A, dim, keepdim)
     return rt.apply(_Mean, A, dim, keepdim)

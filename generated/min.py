@@ -85,9 +85,8 @@ def min(
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "min", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("min", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _min_forward(A, dim, keepdim)
     return rt.apply(_Min, A, dim, keepdim)

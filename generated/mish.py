@@ -64,7 +64,8 @@ def mish(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("mish", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("mish", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _mish_forward(input)
     return rt.apply(_Mish, input)

@@ -210,7 +210,8 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
         or Y.dim() != 2
         or Y.shape[1] != X.shape[1]
     ):
-        raise rt.explained("mmd", "X[i,k], Y[l,k]", X, Y)
+        signature = "X[i,k], Y[l,k]"
+        raise rt.explained("mmd", signature, X, Y)
     if torch.compiler.is_compiling():
         X, Y = rt.distinct(X, Y)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -70,7 +70,8 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
         or B.shape[0] != A.shape[1]
         or C.shape[0] != B.shape[1]
     ):
-        raise rt.explained("multi_dot", "A[i,j], B[j,k], C[k,l]", A, B, C)
+        signature = "A[i,j], B[j,k], C[k,l]"
+        raise rt.explained("multi_dot", signature, A, B, C)
     if torch.compiler.is_compiling():
         A, B, C = rt.distinct(A, B, C)
     if not torch.is_grad_enabled() or rt.forward_mode():

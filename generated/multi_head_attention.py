@@ -356,8 +356,11 @@ def multi_head_attention(
     num_heads is the size of index h. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if type(num_heads) is not int:
-        num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")
+    num_heads = (
+        num_heads
+        if type(num_heads) is int
+        else rt.integer(num_heads, "multi_head_attention: num_heads")
+    )
     if (
         not rt.floating(query, key, value, Wq, Wk, Wv, Wo)
         or not rt.floating_if_given(query, bq, bk, bv, bo)

@@ -580,8 +580,11 @@ def multi_margin_loss(
     A TypeError or ValueError names the argument that does not fit.
     """
     p = p if type(p) is float else rt.number(p, "multi_margin_loss: p")
-    if type(margin) is not float:
-        margin = rt.number(margin, "multi_margin_loss: margin")
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "multi_margin_loss: margin")
+    )
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

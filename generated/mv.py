@@ -56,7 +56,8 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, vec) or input.dim() != 2 or vec.shape != input.shape[1:]:
-        raise rt.explained("mv", "input[i,k], vec[k]", input, vec)
+        signature = "input[i,k], vec[k]"
+        raise rt.explained("mv", signature, input, vec)
     if torch.compiler.is_compiling():
         input, vec = rt.distinct(input, vec)
     if not torch.is_grad_enabled() or rt.forward_mode():

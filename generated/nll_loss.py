@@ -443,8 +443,11 @@ def nll_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
+    ignore_index = (
+        ignore_index
+        if type(ignore_index) is int
+        else rt.integer(ignore_index, "nll_loss: ignore_index")
+    )
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

@@ -85,7 +85,8 @@ def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        raise rt.explained("normalize", "input[*p,k,*q]; dim=axis(k)", input, dim)
+        signature = "input[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("normalize", signature, input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _normalize_forward(input, dim, eps)[0]
     return rt.apply(_Normalize, input, dim, eps)[0]

@@ -66,9 +66,8 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
         or weight.device != input.device
         or weight.dim() != 2
     ):
-        raise rt.explained(
-            "one_hot_embedding", "input[*p]: int64, weight[v,d]", input, weight
-        )
+        signature = "input[*p]: int64, weight[v,d]"
+        raise rt.explained("one_hot_embedding", signature, input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

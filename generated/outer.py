@@ -55,7 +55,8 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, vec2) or input.dim() != 1 or vec2.dim() != 1:
-        raise rt.explained("outer", "input[i], vec2[j]", input, vec2)
+        signature = "input[i], vec2[j]"
+        raise rt.explained("outer", signature, input, vec2)
     if torch.compiler.is_compiling():
         input, vec2 = rt.distinct(input, vec2)
     if not torch.is_grad_enabled() or rt.forward_mode():

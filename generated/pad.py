@@ -59,7 +59,8 @@ def pad(
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        raise rt.explained("pad", "input[*p,k,*q]; dim=axis(k)", input, dim)
+        signature = "input[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("pad", signature, input, dim)
     if input.shape[dim] + left + right < 0:
         raise ValueError("pad: no value of index t keeps every access in bounds")
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -109,9 +109,8 @@ def pairwise_distance(
         or x1.dim() < 1
         or x2.shape != x1.shape
     ):
-        raise rt.explained(
-            "pairwise_distance", "x1[*p,k], x2[*p,k]; keepdim=keep(k)", x1, x2, keepdim
-        )
+        signature = "x1[*p,k], x2[*p,k]; keepdim=keep(k)"
+        raise rt.explained("pairwise_distance", signature, x1, x2, keepdim)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -74,7 +74,8 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
         or V.shape[1] != U.shape[1]
         or W.shape[1] != U.shape[1]
     ):
-        raise rt.explained("parafac", "U[i,r], V[j,r], W[k,r]", U, V, W)
+        signature = "U[i,r], V[j,r], W[k,r]"
+        raise rt.explained("parafac", signature, U, V, W)
     if torch.compiler.is_compiling():
         U, V, W = rt.distinct(U, V, W)
     if not torch.is_grad_enabled() or rt.forward_mode():

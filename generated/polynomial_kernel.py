@@ -172,12 +172,17 @@ def polynomial_kernel(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "polynomial_kernel: gamma")
-    if type(coef0) is not float:
-        coef0 = rt.number(coef0, "polynomial_kernel: coef0")
-    if type(degree) is not float:
-        degree = rt.number(degree, "polynomial_kernel: degree")
+    gamma = (
+        gamma if type(gamma) is float else rt.number(gamma, "polynomial_kernel: gamma")
+    )
+    coef0 = (
+        coef0 if type(coef0) is float else rt.number(coef0, "polynomial_kernel: coef0")
+    )
+    degree = (
+        degree
+        if type(degree) is float
+        else rt.number(degree, "polynomial_kernel: degree")
+    )
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2
@@ -185,7 +190,8 @@ def polynomial_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        raise rt.explained("polynomial_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
+        signature = "x1[*b,i,k], x2[*b,j,k]"
+        raise rt.explained("polynomial_kernel", signature, x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if rt.forward_mode() and not torch.compiler.is_compiling():

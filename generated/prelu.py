@@ -89,7 +89,8 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         or input.dim() < 2
         or weight.shape != input.shape[1:2]
     ):
-        raise rt.explained("prelu", "input[n,c,*q], weight[c]", input, weight)
+        signature = "input[n,c,*q], weight[c]"
+        raise rt.explained("prelu", signature, input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -63,9 +63,8 @@ def prod(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "prod", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("prod", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _prod_forward(A, dim, keepdim)
     return rt.apply(_Prod, A, dim, keepdim)

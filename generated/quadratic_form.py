@@ -89,7 +89,8 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(x, A) or x.dim() < 1 or A.shape != (x.shape[-1], x.shape[-1]):
-        raise rt.explained("quadratic_form", "x[*b,i], A[i,j=i]", x, A)
+        signature = "x[*b,i], A[i,j=i]"
+        raise rt.explained("quadratic_form", signature, x, A)
     if torch.compiler.is_compiling():
         x, A = rt.distinct(x, A)
     if not torch.is_grad_enabled() or rt.forward_mode():

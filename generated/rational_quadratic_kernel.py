@@ -216,10 +216,16 @@ def rational_quadratic_kernel(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")
+    gamma = (
+        gamma
+        if type(gamma) is float
+        else rt.number(gamma, "rational_quadratic_kernel: gamma")
+    )
+    alpha = (
+        alpha
+        if type(alpha) is float
+        else rt.number(alpha, "rational_quadratic_kernel: alpha")
+    )
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2
@@ -227,9 +233,8 @@ def rational_quadratic_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        raise rt.explained(
-            "rational_quadratic_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2
-        )
+        signature = "x1[*b,i,k], x2[*b,j,k]"
+        raise rt.explained("rational_quadratic_kernel", signature, x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if rt.forward_mode() and not torch.compiler.is_compiling():

@@ -93,7 +93,8 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        raise rt.explained("relative_shift", "input[*p,i,r]", input)
+        signature = "input[*p,i,r]"
+        raise rt.explained("relative_shift", signature, input)
     if input.shape[-1] + 1 - input.shape[-2] < 0:
         raise ValueError(
             "relative_shift: no value of index j keeps every access in bounds"

@@ -44,7 +44,8 @@ def relu(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("relu", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("relu", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_forward(A)
     return rt.apply(_Relu, A)

@@ -48,7 +48,8 @@ def relu6(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("relu6", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("relu6", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu6_forward(input)
     return rt.apply(_Relu6, input)

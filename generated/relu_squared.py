@@ -54,7 +54,8 @@ def relu_squared(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("relu_squared", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("relu_squared", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_squared_forward(input)
     return rt.apply(_ReluSquared, input)

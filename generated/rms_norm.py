@@ -138,7 +138,8 @@ def rms_norm(
         or input.dim() < weight.dim()
         or input.shape[input.dim() - weight.dim() :] != weight.shape
     ):
-        raise rt.explained("rms_norm", "input[*p,*s], weight[*s]", input, weight)
+        signature = "input[*p,*s], weight[*s]"
+        raise rt.explained("rms_norm", signature, input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -57,7 +57,8 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        raise rt.explained("roll", "input[*p,t,*q]; dim=axis(t)", input, dim)
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("roll", signature, input, dim)
     size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")

@@ -118,7 +118,8 @@ def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
         or x.dim() < 2
         or x.shape[-1] % 2 != 0
     ):
-        raise rt.explained("rotary_embedding", "x[*b,t,(r d)]; d=(r d)/r; r=2", x)
+        signature = "x[*b,t,(r d)]; d=(r d)/r; r=2"
+        raise rt.explained("rotary_embedding", signature, x)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _rotary_embedding_forward(x, base)
     return rt.apply(_RotaryEmbedding, x, base)

@@ -130,8 +130,11 @@ def segment_softmax(
     num_segments is the size of index g. A TypeError or ValueError names the argument
     that does not fit.
     """
-    if type(num_segments) is not int:
-        num_segments = rt.integer(num_segments, "segment_softmax: num_segments")
+    num_segments = (
+        num_segments
+        if type(num_segments) is int
+        else rt.integer(num_segments, "segment_softmax: num_segments")
+    )
     if (
         not isinstance(data, torch.Tensor)
         or not data.is_floating_point()

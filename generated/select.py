@@ -33,13 +33,15 @@ def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
     does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "select: dim")
-    if type(position) is not int:
-        position = rt.integer(position, "select: position")
+    position = (
+        position if type(position) is int else rt.integer(position, "select: position")
+    )
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        raise rt.explained("select", "input[*p,t,*q]; dim=axis(t)", input, dim)
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("select", signature, input, dim)
     return _select_forward(input, dim, position)

@@ -53,7 +53,8 @@ def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tenso
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        raise rt.explained("shift", "input[*p,t,*q]; dim=axis(t)", input, dim)
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("shift", signature, input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _shift_forward(input, shifts, dim)
     return rt.apply(_Shift, input, shifts, dim)

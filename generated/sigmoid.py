@@ -59,7 +59,8 @@ def sigmoid(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("sigmoid", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("sigmoid", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sigmoid_forward(A)
     return rt.apply(_Sigmoid, A)

@@ -609,10 +609,12 @@ def sigmoid_focal_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
+    alpha = (
+        alpha if type(alpha) is float else rt.number(alpha, "sigmoid_focal_loss: alpha")
+    )
+    gamma = (
+        gamma if type(gamma) is float else rt.number(gamma, "sigmoid_focal_loss: gamma")
+    )
     if (
         not rt.floating(input, target)
         or target.shape != input.shape

@@ -41,7 +41,8 @@ def sign(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("sign", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("sign", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sign_forward(A)
     return rt.apply(_Sign, A)

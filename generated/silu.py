@@ -61,7 +61,8 @@ def silu(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("silu", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("silu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _silu_forward(input)
     return rt.apply(_Silu, input)

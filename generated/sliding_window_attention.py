@@ -142,8 +142,11 @@ def sliding_window_attention(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(window) is not int:
-        window = rt.integer(window, "sliding_window_attention: window")
+    window = (
+        window
+        if type(window) is int
+        else rt.integer(window, "sliding_window_attention: window")
+    )
     if (
         not rt.floating(query, key, value)
         or query.dim() < 2

@@ -70,7 +70,8 @@ def softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained("softmax", "A[*p,k,*q]; dim=axis(k)", A, dim)
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("softmax", signature, A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmax_forward(A, dim)
     return rt.apply(_Softmax, A, dim)

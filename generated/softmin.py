@@ -79,7 +79,8 @@ def softmin(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained("softmin", "A[*p,k,*q]; dim=axis(k)", A, dim)
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("softmin", signature, A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmin_forward(A, dim)
     return rt.apply(_Softmin, A, dim)

@@ -85,7 +85,8 @@ def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
         or not input.is_floating_point()
         or not lambd >= 0
     ):
-        raise rt.explained("softshrink", "input[*p]; lambd>=0", input, lambd)
+        signature = "input[*p]; lambd>=0"
+        raise rt.explained("softshrink", signature, input, lambd)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softshrink_forward(input, lambd)
     return rt.apply(_Softshrink, input, lambd)

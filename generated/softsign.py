@@ -63,7 +63,8 @@ def softsign(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("softsign", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("softsign", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softsign_forward(input)
     return rt.apply(_Softsign, input)

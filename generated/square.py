@@ -46,7 +46,8 @@ def square(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("square", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("square", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _square_forward(A)
     return rt.apply(_Square, A)

@@ -48,7 +48,8 @@ def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
-        raise rt.explained("stack", "A[*p], B[*p]", A, B)
+        signature = "A[*p], B[*p]"
+        raise rt.explained("stack", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -102,8 +102,11 @@ def std(
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "std: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "std: correction")
+    correction = (
+        correction
+        if type(correction) is float
+        else rt.number(correction, "std: correction")
+    )
     if (
         not isinstance(A, torch.Tensor)
         or not A.is_floating_point()
@@ -111,9 +114,8 @@ def std(
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "std", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("std", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _std_forward(A, dim, correction, keepdim)[0]
     return rt.apply(_Std, A, dim, correction, keepdim)[0]

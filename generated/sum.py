@@ -58,9 +58,8 @@ def sum(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "sum", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("sum", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sum_forward(A, dim, keepdim)
     return rt.apply(_Sum, A, dim, keepdim)

@@ -78,7 +78,8 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
-        raise rt.explained("swiglu", "input[*p], gate[*p]", input, gate)
+        signature = "input[*p], gate[*p]"
+        raise rt.explained("swiglu", signature, input, gate)
     if torch.compiler.is_compiling():
         input, gate = rt.distinct(input, gate)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -81,7 +81,8 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         or index.device != input.device
         or input.dim() != 1
     ):
-        raise rt.explained("take", "input[v], index[*p]: int64", input, index)
+        signature = "input[v], index[*p]: int64"
+        raise rt.explained("take", signature, input, index)
     if torch.compiler.is_compiling():
         input, index = rt.distinct(input, index)
     if not torch.is_grad_enabled() or rt.forward_mode():

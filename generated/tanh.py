@@ -59,7 +59,8 @@ def tanh(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        raise rt.explained("tanh", "A[*p]", A)
+        signature = "A[*p]"
+        raise rt.explained("tanh", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanh_forward(A)
     return rt.apply(_Tanh, A)

@@ -55,7 +55,8 @@ def tanhshrink(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        raise rt.explained("tanhshrink", "input[*p]", input)
+        signature = "input[*p]"
+        raise rt.explained("tanhshrink", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanhshrink_forward(input)
     return rt.apply(_Tanhshrink, input)

@@ -45,7 +45,6 @@ def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
         or not -input.dim() <= dim < input.dim()
         or repeats < 1
     ):
-        raise rt.explained(
-            "tile", "input[*p,t,*q]; dim=axis(t); repeats=size(r)", input, dim, repeats
-        )
+        signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
+        raise rt.explained("tile", signature, input, dim, repeats)
     return _tile_forward(input, repeats, dim)

@@ -53,8 +53,9 @@ def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
-    if type(columns) is not int:
-        columns = rt.integer(columns, "toeplitz: columns")
+    columns = (
+        columns if type(columns) is int else rt.integer(columns, "toeplitz: columns")
+    )
     if (
         not isinstance(weight, torch.Tensor)
         or not weight.is_floating_point()

@@ -50,7 +50,8 @@ def trace(A: torch.Tensor) -> torch.Tensor:
         or A.dim() != 2
         or A.shape[1] != A.shape[0]
     ):
-        raise rt.explained("trace", "A[i,i'=i]", A)
+        signature = "A[i,i'=i]"
+        raise rt.explained("trace", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _trace_forward(A)
     return rt.apply(_Trace, A)

@@ -23,5 +23,6 @@ def transpose(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point() or A.dim() < 2:
-        raise rt.explained("transpose", "A[*b,i,j]", A)
+        signature = "A[*b,i,j]"
+        raise rt.explained("transpose", signature, A)
     return _transpose_forward(A)

@@ -42,14 +42,16 @@ def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(diagonal) is not int:
-        diagonal = rt.integer(diagonal, "tril: diagonal")
+    diagonal = (
+        diagonal if type(diagonal) is int else rt.integer(diagonal, "tril: diagonal")
+    )
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        raise rt.explained("tril", "input[*b,i,j]", input)
+        signature = "input[*b,i,j]"
+        raise rt.explained("tril", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tril_forward(input, diagonal)
     return rt.apply(_Tril, input, diagonal)

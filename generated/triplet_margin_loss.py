@@ -748,8 +748,11 @@ def triplet_margin_loss(
     margin is greater than 0. A TypeError or ValueError names the argument that does not
     fit.
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "triplet_margin_loss: margin")
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "triplet_margin_loss: margin")
+    )
     p = p if type(p) is float else rt.number(p, "triplet_margin_loss: p")
     eps = eps if type(eps) is float else rt.number(eps, "triplet_margin_loss: eps")
     if (

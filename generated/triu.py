@@ -42,14 +42,16 @@ def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    if type(diagonal) is not int:
-        diagonal = rt.integer(diagonal, "triu: diagonal")
+    diagonal = (
+        diagonal if type(diagonal) is int else rt.integer(diagonal, "triu: diagonal")
+    )
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        raise rt.explained("triu", "input[*b,i,j]", input)
+        signature = "input[*b,i,j]"
+        raise rt.explained("triu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _triu_forward(input, diagonal)
     return rt.apply(_Triu, input, diagonal)

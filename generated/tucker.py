@@ -100,9 +100,8 @@ def tucker(
         or V.shape[1] != core.shape[1]
         or W.shape[1] != core.shape[2]
     ):
-        raise rt.explained(
-            "tucker", "core[l,m,r], U[i,l], V[j,m], W[k,r]", core, U, V, W
-        )
+        signature = "core[l,m,r], U[i,l], V[j,m], W[k,r]"
+        raise rt.explained("tucker", signature, core, U, V, W)
     if torch.compiler.is_compiling():
         core, U, V, W = rt.distinct(core, U, V, W)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -521,8 +521,9 @@ def tversky_loss(
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")
-    if type(smooth) is not float:
-        smooth = rt.number(smooth, "tversky_loss: smooth")
+    smooth = (
+        smooth if type(smooth) is float else rt.number(smooth, "tversky_loss: smooth")
+    )
     if (
         not rt.floating(input, target)
         or input.dim() < 1

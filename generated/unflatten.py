@@ -31,7 +31,6 @@ def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
         or inner < 1
         or input.shape[-1] % inner != 0
     ):
-        raise rt.explained(
-            "unflatten", "input[*p,(t d)]; inner=size(d); t=(t d)/d", input, inner
-        )
+        signature = "input[*p,(t d)]; inner=size(d); t=(t d)/d"
+        raise rt.explained("unflatten", signature, input, inner)
     return _unflatten_forward(input, inner)

@@ -92,8 +92,11 @@ def var(
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "var: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "var: correction")
+    correction = (
+        correction
+        if type(correction) is float
+        else rt.number(correction, "var: correction")
+    )
     if (
         not isinstance(A, torch.Tensor)
         or not A.is_floating_point()
@@ -101,9 +104,8 @@ def var(
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "var", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("var", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _var_forward(A, dim, correction, keepdim)[0]
     return rt.apply(_Var, A, dim, correction, keepdim)[0]

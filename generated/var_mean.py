@@ -96,8 +96,11 @@ def var_mean(
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "var_mean: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "var_mean: correction")
+    correction = (
+        correction
+        if type(correction) is float
+        else rt.number(correction, "var_mean: correction")
+    )
     if (
         not isinstance(A, torch.Tensor)
         or not A.is_floating_point()
@@ -105,9 +108,8 @@ def var_mean(
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "var_mean", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("var_mean", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _var_mean_forward(A, dim, correction, keepdim)
     return rt.apply(_VarMean, A, dim, correction, keepdim)

@@ -160,9 +160,8 @@ def vector_norm(
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        raise rt.explained(
-            "vector_norm", "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)", A, keepdim, dim
-        )
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("vector_norm", signature, A, keepdim, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _VectorNormDual.apply(A, ord, dim, keepdim)[0]
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -120,7 +120,8 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
         or not -v.dim() <= dim < v.dim()
         or g.shape != v.shape[dim % v.dim() : dim % v.dim() + 1]
     ):
-        raise rt.explained("weight_norm", "v[*p,k,*q], g[k]; dim=axis(k)", v, g, dim)
+        signature = "v[*p,k,*q], g[k]; dim=axis(k)"
+        raise rt.explained("weight_norm", signature, v, g, dim)
     if torch.compiler.is_compiling():
         v, g = rt.distinct(v, g)
     if not torch.is_grad_enabled() or rt.forward_mode():

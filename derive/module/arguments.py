@@ -148,12 +148,14 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
 
 def _converted_parameter(op: Operation, name: str, kind: str, helper: str) -> ArgumentCheck:
     """Convert a parameter of an unusual type with the helper."""
-    made = f'{helper}({name}, "{op.name}: {name}")'
-    whole = f"{name} = {name} if type({name}) is {kind} else {made}"
-    if len(whole) + 4 <= COLUMNS:
-        return ArgumentCheck(convert=(whole,))
-    lines = call_lines(f"{name} = {helper}(", [name, f'"{op.name}: {name}"'], ")", 8)
-    return ArgumentCheck(convert=(f"if type({name}) is not {kind}:", *indented(lines, 4)))
+    given, test = [name, f'"{op.name}: {name}"'], f"if type({name}) is {kind}"
+    value = f"{name} {test} else {helper}({', '.join(given)})"
+    if len(value) + len(f"    {name} = ") <= COLUMNS:
+        return ArgumentCheck(convert=(f"{name} = {value}",))
+    inner = [value]
+    if len(value) + 8 > COLUMNS:
+        inner = [name, test, *call_lines(f"else {helper}(", given, ")", 8)]
+    return ArgumentCheck(convert=(f"{name} = (", *indented(inner, 4), ")"))
 
 
 def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:

@@ -74,9 +74,7 @@ def _joined_condition(checks: Iterable[ArgumentCheck]) -> list[str]:
     for given, some in groupby(checks, lambda check: check.given):
         own = [check.test for check in some]
         if given:
-            whole = f"({given} is not None and ({' or '.join(own)}))"
-            together = len(own) > 1 and len(whole) + 11 <= COLUMNS
-            tests += [whole] if together else [f"({given} is not None and {test})" for test in own]
+            tests += (f"({given} is not None and {test})" for test in own)
         else:
             tests += (part for test in own for part in test.split(" or "))
     if len(tests) == 1 and tests[0][0] == "(":
@@ -135,11 +133,8 @@ def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
     given = [t.name for t in op.inputs] + [name for name in read if name in names]
     more = sorted(names & set(re.findall(r"\w+", whole)) - set(given))
     given += (f"{code.display_name(name)}={name}" for name in more)
-    start, name = "raise rt.explained(", f'"{op.name}"'
-    lines = call_lines(start, [name, f'"{told}"', *given], ")", 8)
-    if len(lines) <= 3:
-        return lines
-    return [*_text_lines(told), *call_lines(start, [name, "signature", *given], ")", 8)]
+    raised = call_lines("raise rt.explained(", [f'"{op.name}"', "signature", *given], ")", 8)
+    return [*_text_lines(told), *raised]
 
 
 def _text_lines(words: str) -> list[str]:

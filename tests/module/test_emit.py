@@ -273,7 +273,8 @@ _OPTIONS = {
 def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
     """Returns y."""
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise rt.explained("pick", "x[i]; reduction in all|sum", x, reduction)
+        signature = "x[i]; reduction in all|sum"
+        raise rt.explained("pick", signature, x, reduction)
     function, forward = _OPTIONS[reduction]
     if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(x)
