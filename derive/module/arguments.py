@@ -57,11 +57,7 @@ class ArgumentCheck:
 
 
 def spelled_check(
-    op: Operation,
-    test: str,
-    message: str,
-    error: str = "ValueError",
-    prepare: tuple[str, ...] = (),
+    op: Operation, test: str, message: str, error: str = "ValueError", prepare: tuple[str, ...] = ()
 ) -> ArgumentCheck:
     """Return a check that raises ``message`` of the operation if ``test`` is true."""
     return ArgumentCheck(test, error=error, message=f"{op.name}: {message}", prepare=prepare)

@@ -10,13 +10,7 @@ from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
 from derive.blocks.tiling import Plan, Stage
 from derive.cost.costs import backward_trace, forward_trace
 from derive.cost.size_formula import covers, size_of
-from derive.module.arguments import (
-    ArgumentCheck,
-    in_turn,
-    is_option,
-    spelled_check,
-    stride_checks,
-)
+from derive.module.arguments import ArgumentCheck, in_turn, is_option, spelled_check, stride_checks
 from derive.module.block_driver import Driver
 from derive.module.docstrings import Doc
 from derive.module.function_codegen import (
@@ -28,13 +22,7 @@ from derive.module.function_codegen import (
 )
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
-from derive.module.public import (
-    check_lines,
-    declared,
-    docstring,
-    entry_lines,
-    result_type,
-)
+from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
 from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
@@ -303,9 +291,7 @@ def _block_check(op: Operation) -> ArgumentCheck:
 
 
 def _blocked_public_body(
-    code: Coded,
-    variants: Sequence[BlockedVariant],
-    checks: Sequence[ArgumentCheck],
+    code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
     """Return the lines of the public function after its docstring."""
     op = code.operation

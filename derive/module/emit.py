@@ -120,9 +120,7 @@ def _option_functions(op: Operation, variant: Variant) -> list[str]:
 
 
 def _public_body(
-    code: Coded,
-    variants: Sequence[Variant],
-    checks: Sequence[ArgumentCheck],
+    code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
     """Return the lines of the public function after its docstring."""
     op = code.operation
