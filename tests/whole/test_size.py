@@ -28,7 +28,7 @@ LIMITS = {
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_500,
-    "tests": 62_400,
+    "tests": 62_300,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
