@@ -42,11 +42,7 @@ UP = "op f(x[n,t]; size(u)=2*size(t)) -> y\ny[n,u] = sum[t]([u == 2*t]*x[n,t])"
 
 CODE = {
     MAX: (
-        [
-            "part = x.unfold(2, kernel, stride).max(3)",
-            "y = part.values",
-            "winner = part.indices",
-        ],
+        ["part = x.unfold(2, kernel, stride).max(3)", "y = part.values", "winner = part.indices"],
         [
             "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
             "grad_x = G.new_zeros(x_shape).scatter_add(2, added, G)",

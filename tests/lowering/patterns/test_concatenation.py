@@ -360,9 +360,7 @@ def test_a_trace_serves_other_sizes():
             return f(a, b)
 
     exported = torch.export.export(
-        Module(),
-        (torch.zeros(2, 3), torch.zeros(2, 4)),
-        dynamic_shapes={"a": {1: n}, "b": {1: m}},
+        Module(), (torch.zeros(2, 3), torch.zeros(2, 4)), dynamic_shapes={"a": {1: n}, "b": {1: m}}
     )
     a, b = torch.ones(2, 6), torch.zeros(2, 5)
     assert torch.equal(exported.module()(a, b), torch.cat((a, b), 1))

@@ -104,14 +104,8 @@ CODE = {
             "grad_W = torch.nn.grad.conv2d_weight(x, W_shape, G, stride=stride)",
         ],
     ),
-    VOLUME: (
-        ["y = torch.nn.functional.conv3d(x, W, stride=(2, 1, 1), dilation=(1, 1, 2))"],
-        None,
-    ),
-    DEPTHWISE: (
-        ["y = torch.nn.functional.conv2d(x, W.unsqueeze(1), groups=x.shape[1])"],
-        None,
-    ),
+    VOLUME: (["y = torch.nn.functional.conv3d(x, W, stride=(2, 1, 1), dilation=(1, 1, 2))"], None),
+    DEPTHWISE: (["y = torch.nn.functional.conv2d(x, W.unsqueeze(1), groups=x.shape[1])"], None),
     GROUPED: (["y = torch.nn.functional.conv1d(x, W, groups=groups)"], None),
     # Zeros on one side are put there first; a kernel that counts down is turned.
     CAUSAL: (
@@ -145,10 +139,7 @@ CODE = {
     MANY: (None, None),
     BARE: (None, None),
     # What windows read is computed once for each value, and so is its derivative.
-    INSIDE: (
-        ["y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)"],
-        None,
-    ),
+    INSIDE: (["y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)"], None),
     MASKED: (
         [
             "chosen = rt.where(m, x, 0)",
