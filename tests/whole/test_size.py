@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 77_300,
+    "derive": 77_700,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -20,15 +20,15 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_100,
     "derive/loaded": 100,
-    "derive/lowering": 10_100,
-    "derive/module": 4_200,
+    "derive/lowering": 10_200,
+    "derive/module": 4_500,
     "derive/notation": 7_600,
     "derive/program": 6_000,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
-    "templates": 1_000,
-    "tests": 62_000,
+    "templates": 1_500,
+    "tests": 62_300,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
