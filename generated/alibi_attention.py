@@ -86,6 +86,28 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -106,8 +128,7 @@ def _applied(function, *args):
 
 
 def _alibi_attention_forward(query, key, value, slopes):
-    if _alone(query, key, value, slopes):
-        return _alibi_attention_forward_in_place(query, key, value, slopes)
+    reuse = _reuse(query, key, value, slopes)
     low = _of_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
@@ -115,65 +136,17 @@ def _alibi_attention_forward(query, key, value, slopes):
     position = _positions(query.shape[-2], query).unsqueeze(1)
     position2 = _positions(key.shape[-2], query)
     u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
+    ratio = reuse.div((query @ key.mT).to(wide), math.sqrt(query.shape[-1]))
+    S = reuse.add(ratio, slopes.unsqueeze(1).unsqueeze(2) * u)
     chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(chosen, -1).tril()
+    P = reuse.tril(reuse.softmax(chosen, -1))
     output = P.to(low) @ value
     return output, P
-
-
-def _alibi_attention_forward_in_place(query, key, value, slopes):
-    low = _of_product(query, key, value, slopes)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value = _cast(low, query, key, value)
-    slopes = _cast(wide, slopes)[0]
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
-    u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
-    chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(chosen, -1, out=chosen).tril_()
-    output = P.to(low) @ value
-    return output, P
-
-
-def _alibi_attention_backward(ctx, G):
-    query, key, value, _, P = ctx.saved_tensors
-    query_shape = ctx.query_shape
-    key_shape = ctx.key_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
-    grad_query = grad_key = grad_value = grad_slopes = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-    if ctx.needs_input_grad[0]:
-        product = (grad_S.to(low) @ key).to(wide)
-        grad_query = product.div_(math.sqrt(query_shape[-1]))
-    if ctx.needs_input_grad[1]:
-        product2 = (grad_S.mT.to(low) @ query).to(wide)
-        grad_key = product2.div_(math.sqrt(query_shape[-1]))
-    if ctx.needs_input_grad[2]:
-        grad_value = P.mT.to(low) @ G
-    if ctx.needs_input_grad[3]:
-        position = _positions(query_shape[-2], G).unsqueeze(1)
-        u = (_positions(key_shape[-2], G) - position).to(wide)
-        part = query_shape[-3]
-        product3 = grad_S.sum_to_size((part, query_shape[-2], key_shape[-2])) * u
-        grad_slopes = product3.sum((1, 2))
-    return grad_query, grad_key, grad_value, grad_slopes
 
 
 class _AlibiAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, slopes):
-        return _alibi_attention_forward(query, key, value, slopes)
+    forward = staticmethod(_alibi_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -182,8 +155,6 @@ class _AlibiAttention(Function):
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, slopes)
-        ctx.query_shape = query.shape
-        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
@@ -191,14 +162,41 @@ class _AlibiAttention(Function):
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
+        query, key, value, slopes, P = ctx.saved_tensors
+        query_shape = query.shape
+        key_shape = key.shape
+        grad_query = grad_key = grad_value = grad_slopes = None
         if _alone(G):
-            return _alibi_attention_backward(ctx, G)
-        query, key, value, slopes, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, G = _cast(low, query, key, value, G)
+            P = _cast(wide, P)[0]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                grad_P = G @ value.mT
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+            if ctx.needs_input_grad[0]:
+                product = (grad_S.to(low) @ key).to(wide)
+                grad_query = product.div_(math.sqrt(query_shape[-1]))
+            if ctx.needs_input_grad[1]:
+                product2 = (grad_S.mT.to(low) @ query).to(wide)
+                grad_key = product2.div_(math.sqrt(query_shape[-1]))
+            if ctx.needs_input_grad[2]:
+                grad_value = P.mT.to(low) @ G
+            if ctx.needs_input_grad[3]:
+                position = _positions(query_shape[-2], G).unsqueeze(1)
+                u = (_positions(key_shape[-2], G) - position).to(wide)
+                part = query_shape[-3]
+                product3 = grad_S.sum_to_size((part, query_shape[-2], key_shape[-2])) * u
+                grad_slopes = product3.sum((1, 2))
+            return grad_query, grad_key, grad_value, grad_slopes
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
         slopes = _cast(wide, slopes)[0]
-        grad_query = grad_key = grad_value = grad_slopes = None
         position = _positions(query.shape[-2], G).unsqueeze(1)
         position2 = _positions(key.shape[-2], G)
         u = (position2 - position).to(wide)

@@ -73,12 +73,41 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -117,26 +146,9 @@ def _atan2_forward(A, B):
     return torch.atan2(A, B).to(dtype)
 
 
-def _atan2_backward(ctx, G):
-    A, B = ctx.saved_tensors
-    A, B, G = _wide(A, B, G)
-    grad_A = grad_B = None
-    added = A.square().add_(B.square())
-    mask = added != 0
-    chosen = added
-    if ctx.needs_input_grad[0]:
-        grad_A = _masked_((G * B).div_(chosen), mask)
-    if ctx.needs_input_grad[1]:
-        grad_B = _masked_((G * A).neg_().div_(chosen), mask)
-    return grad_A, grad_B
-
-
 class _Atan2(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _atan2_forward(A, B)
+    forward = staticmethod(_atan2_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -145,18 +157,17 @@ class _Atan2(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _atan2_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
-        added = A.square() + B.square()
+        reuse = _reuse(G)
+        added = reuse.add(A.square(), B.square())
         mask = added != 0
-        chosen = torch.where(mask, added, 1)
+        chosen = _guarded(added, mask, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(mask, G * B / chosen, 0)
+            grad_A = _masked_(reuse.div(G * B, chosen), mask)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(mask, -G * A / chosen, 0)
+            grad_B = _masked_(reuse.div(reuse.neg(G * A), chosen), mask)
         return grad_A, grad_B
 
 

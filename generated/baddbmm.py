@@ -81,10 +81,32 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _added_product(total, a, b, beta, alpha):
     """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
-        return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
+        return (a @ b).to(total.dtype) * alpha + beta * total
     added = torch.addmm if a.dim() == 2 else torch.baddbmm
     return added(total, a, b, beta=beta, alpha=alpha)
 
@@ -109,17 +131,6 @@ def _applied(function, *args):
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
-    if _alone(input, batch1, batch2):
-        return _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha)
-    low = _of_product(input, batch1, batch2)
-    dtype = _promoted(input, batch1, batch2)
-    wide = torch.promote_types(low, torch.float32)
-    batch1, batch2 = _cast(low, batch1, batch2)
-    input = _cast(wide, input)[0]
-    return (beta * input + alpha * (batch1 @ batch2).to(wide)).to(dtype)
-
-
-def _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha):
     low = _of_product(input, batch1, batch2)
     dtype = _promoted(input, batch1, batch2)
     wide = torch.promote_types(low, torch.float32)
@@ -128,32 +139,9 @@ def _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha):
     return _added_product(input, batch1, batch2, beta, alpha).to(dtype)
 
 
-def _baddbmm_backward(ctx, G):
-    batch1, batch2 = ctx.saved_tensors
-    beta = ctx.beta
-    alpha = ctx.alpha
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    batch1, batch2 = _cast(low, batch1, batch2)
-    G = _cast(wide, G)[0]
-    grad_input = grad_batch1 = grad_batch2 = None
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = G.to(low)
-    if ctx.needs_input_grad[0]:
-        grad_input = beta * G
-    if ctx.needs_input_grad[1]:
-        grad_batch1 = (part @ batch2.mT).to(wide).mul_(alpha)
-    if ctx.needs_input_grad[2]:
-        grad_batch2 = (batch1.mT @ part).to(wide).mul_(alpha)
-    return grad_input, grad_batch1, grad_batch2, None, None
-
-
 class _Baddbmm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, batch1, batch2, beta, alpha):
-        return _baddbmm_forward(input, batch1, batch2, beta, alpha)
+    forward = staticmethod(_baddbmm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -169,8 +157,6 @@ class _Baddbmm(Function):
     @staticmethod
     @_exactly
     def backward(ctx, G):
-        if _alone(G):
-            return _baddbmm_backward(ctx, G)
         batch1, batch2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha
@@ -179,14 +165,15 @@ class _Baddbmm(Function):
         batch1, batch2 = _cast(low, batch1, batch2)
         G = _cast(wide, G)[0]
         grad_input = grad_batch1 = grad_batch2 = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_batch1 = alpha * (part @ batch2.mT).to(wide)
+            grad_batch1 = reuse.mul((part @ batch2.mT).to(wide), alpha)
         if ctx.needs_input_grad[2]:
-            grad_batch2 = alpha * (batch1.mT @ part).to(wide)
+            grad_batch2 = reuse.mul((batch1.mT @ part).to(wide), alpha)
         return grad_input, grad_batch1, grad_batch2, None, None
 
 

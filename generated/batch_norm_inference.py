@@ -84,6 +84,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -104,10 +126,7 @@ def _applied(function, *args):
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    if _alone(input, running_mean, running_var, weight, bias):
-        return _batch_norm_inference_forward_in_place(
-            input, running_mean, running_var, weight, bias, eps
-        )
+    reuse = _reuse(input, running_mean, running_var, weight, bias)
     dtype = _of_float32(input, running_mean, running_var, weight, bias)
     given = _wide(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
@@ -115,79 +134,16 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = inverse_root * (input - running_mean.unsqueeze(1))
-    part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    added = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
-
-
-def _batch_norm_inference_forward_in_place(
-    input, running_mean, running_var, weight, bias, eps
-):
-    dtype = _of_float32(input, running_mean, running_var, weight, bias)
-    given = _wide(input, running_mean, running_var, weight, bias)
-    input, running_mean, running_var, weight, bias = given
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root)
-    part = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
-    added = part if bias is None else part.add_(bias.unsqueeze(1))
+    xhat = reuse.mul(input - running_mean.unsqueeze(1), inverse_root)
+    part = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
+    added = part if bias is None else reuse.add(part, bias.unsqueeze(1))
     part2 = added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype)
     return _no_view(part2)
 
 
-def _batch_norm_inference_backward(ctx, G):
-    input, running_mean, running_var, weight = ctx.saved_tensors
-    eps = ctx.eps
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    given = _wide(input, running_mean, running_var, weight, G)
-    input, running_mean, running_var, weight, G = given
-    needs = ctx.needs_input_grad
-    needs_grad_bias = needs[4] or needs[1]
-    needs_grad_weight = needs[3] or needs[2]
-    needs_inverse_root2 = needs_grad_weight or needs[0]
-    needs_inverse_root = needs_inverse_root2 or needs[1]
-    grad_input = grad_running_mean = grad_running_var = grad_weight = grad_bias = None
-    size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], input_shape[1], size))
-    if needs_inverse_root:
-        added = running_var + eps
-        inverse_root = added.rsqrt()
-    if needs_inverse_root2:
-        inverse_root2 = inverse_root.unsqueeze(1)
-    if needs_grad_weight:
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root2)
-        grad_weight = xhat.mul_(G).sum((0, 2))
-    if needs_grad_bias:
-        grad_bias = G.sum((0, 2))
-    if needs[0]:
-        part = inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
-        grad_input = (part * G).reshape(input_shape)
-    if needs[1]:
-        part2 = -grad_bias if weight is None else -weight * grad_bias
-        grad_running_mean = part2 * inverse_root
-    if needs[2]:
-        part3 = -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
-        grad_running_var = part3 / added
-    if needs_grad_weight:
-        grad_weight = grad_weight if ctx.needs_input_grad[3] else None
-    if needs_grad_bias:
-        grad_bias = grad_bias if ctx.needs_input_grad[4] else None
-    return grad_input, grad_running_mean, grad_running_var, grad_weight, grad_bias, None
-
-
 class _BatchNormInference(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, running_mean, running_var, weight, bias, eps):
-        return _batch_norm_inference_forward(
-            input, running_mean, running_var, weight, bias, eps
-        )
+    forward = staticmethod(_batch_norm_inference_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -205,21 +161,20 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _batch_norm_inference_backward(ctx, G)
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         given = _wide(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
+        grad_input = grad_running_mean = grad_running_var = grad_weight = None
+        grad_bias = None
+        reuse = _reuse(G)
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
         needs_inverse_root2 = needs_grad_weight or needs[0]
         needs_inverse_root = needs_inverse_root2 or needs[1]
-        grad_input = grad_running_mean = grad_running_var = grad_weight = None
-        grad_bias = None
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], input_shape[1], size))
         if needs_inverse_root:
@@ -229,8 +184,8 @@ class _BatchNormInference(Function):
             inverse_root2 = inverse_root.unsqueeze(1)
         if needs_grad_weight:
             input = input.reshape((input_shape[0], input_shape[1], size))
-            xhat = inverse_root2 * (input - running_mean.unsqueeze(1))
-            grad_weight = (G * xhat).sum((0, 2))
+            xhat = reuse.mul(input - running_mean.unsqueeze(1), inverse_root2)
+            grad_weight = reuse.mul(xhat, G).sum((0, 2))
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:

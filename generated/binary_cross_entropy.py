@@ -102,11 +102,38 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -129,62 +156,18 @@ def _applied(function, *args):
 
 
 def _binary_cross_entropy_mean_forward(input, target, weight):
-    if _alone(input, target, weight):
-        return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
-    loss = -u if weight is None else -weight * u
+    product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
+    u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
     return loss.mean().to(dtype)
-
-
-def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.mean().to(dtype)
-
-
-def _binary_cross_entropy_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        part2 = G * u if weight is None else (G * weight).mul_(u)
-        ratio2 = part2.div_(difference)
-        difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
-        grad_input = difference2.div_(math.prod(input.shape))
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (clamped - clamped2).mul_(G / math.prod(input.shape))
-            if weight is None
-            else (G / math.prod(input.shape) * weight).mul_(clamped - clamped2)
-        )
-    if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, grad_weight
 
 
 class _BinaryCrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_mean_forward(input, target, weight)
+    forward = staticmethod(_binary_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -197,26 +180,25 @@ class _BinaryCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _binary_cross_entropy_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
+        reuse = _reuse(G)
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped = reuse.clamp(difference.log(), min=-100)
+            clamped2 = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            part2 = G * u if weight is None else G * weight * u
-            ratio2 = part2 / torch.where(mask, difference, 1)
-            difference2 = _where(mask, ratio2, 0) - _where(mask2, ratio, 0)
-            grad_input = difference2 / math.prod(input.shape)
+            part = G * target if weight is None else reuse.mul(G * target, weight)
+            ratio = reuse.div(part, _guarded(input, mask2, 1))
+            part2 = G * u if weight is None else reuse.mul(G * weight, u)
+            ratio2 = reuse.div(part2, _guarded(difference, mask, 1))
+            difference2 = reuse.sub(_where(mask, ratio2, 0), _where(mask2, ratio, 0))
+            grad_input = reuse.div(difference2, math.prod(input.shape))
         if ctx.needs_input_grad[1]:
             grad_target = (
                 G / math.prod(input.shape) * (clamped - clamped2)
@@ -224,64 +206,24 @@ class _BinaryCrossEntropyMean(Function):
                 else G / math.prod(input.shape) * weight * (clamped - clamped2)
             )
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G / math.prod(input.shape) * u2
+            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
+            grad_weight = reuse.mul(u2, -G / math.prod(input.shape))
         return grad_input, grad_target, grad_weight
 
 
 def _binary_cross_entropy_sum_forward(input, target, weight):
-    if _alone(input, target, weight):
-        return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
-    loss = -u if weight is None else -weight * u
+    product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
+    u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
     return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
-    if ctx.needs_input_grad[1]:
-        grad_target = (clamped - clamped2).mul_(product)
-    if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(-G)
-    return grad_input, grad_target, grad_weight
 
 
 class _BinaryCrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_sum_forward(input, target, weight)
+    forward = staticmethod(_binary_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -294,85 +236,50 @@ class _BinaryCrossEntropySum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _binary_cross_entropy_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
+        reuse = _reuse(G)
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped = reuse.clamp(difference.log(), min=-100)
+            clamped2 = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
-            part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            part = reuse.div(product * u, _guarded(difference, mask, 1))
+            chosen = _where(mask, part, 0)
+            part2 = G * target if weight is None else reuse.mul(G * target, weight)
+            ratio = reuse.div(part2, _guarded(input, mask2, 1))
+            grad_input = reuse.sub(chosen, _where(mask2, ratio, 0))
         if ctx.needs_input_grad[1]:
-            grad_target = product * (clamped - clamped2)
+            grad_target = reuse.mul(clamped - clamped2, product)
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G * u2
+            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
+            grad_weight = reuse.mul(u2, -G)
         return grad_input, grad_target, grad_weight
 
 
 def _binary_cross_entropy_none_forward(input, target, weight):
-    if _alone(input, target, weight):
-        return _binary_cross_entropy_none_forward_in_place(input, target, weight)
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
-    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
-
-
-def _binary_cross_entropy_none_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
-    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
-
-
-def _binary_cross_entropy_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
-    if ctx.needs_input_grad[1]:
-        grad_target = (clamped - clamped2).mul_(product)
-    if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(G).neg_()
-    return grad_input, grad_target, grad_weight
+    product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
+    u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
+    return (
+        reuse.neg(u).to(dtype)
+        if weight is None
+        else reuse.neg(reuse.mul(u, weight)).to(dtype)
+    )
 
 
 class _BinaryCrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_none_forward(input, target, weight)
+    forward = staticmethod(_binary_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -385,31 +292,31 @@ class _BinaryCrossEntropyNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _binary_cross_entropy_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
+        reuse = _reuse(G)
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped = reuse.clamp(difference.log(), min=-100)
+            clamped2 = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
-            part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            part = reuse.div(product * u, _guarded(difference, mask, 1))
+            chosen = _where(mask, part, 0)
+            part2 = G * target if weight is None else reuse.mul(G * target, weight)
+            ratio = reuse.div(part2, _guarded(input, mask2, 1))
+            grad_input = reuse.sub(chosen, _where(mask2, ratio, 0))
         if ctx.needs_input_grad[1]:
-            grad_target = product * (clamped - clamped2)
+            grad_target = reuse.mul(clamped - clamped2, product)
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G * u2
+            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
+            grad_weight = reuse.neg(reuse.mul(u2, G))
         return grad_input, grad_target, grad_weight
 
 

@@ -81,6 +81,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -101,74 +123,20 @@ def _applied(function, *args):
 
 
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_mean_forward_in_place(
-            input, target, weight, pos_weight
-        )
+    reuse = _reuse(input, target, weight, pos_weight)
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    loss = -u if weight is None else -weight * u
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
+    part2 = torch.nn.functional.logsigmoid(-input)
+    u = reuse.addcmul(product, 1 - target, part2)
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
     return loss.mean().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_mean_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.mean().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    product = math.prod(input.shape[:-1]) * input.shape[-1]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product2 = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product3 = G / product if weight is None else G / product * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        ratio = -G / product
-    if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u)
-        part5 = part4.addcmul_(product2, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product3)
-    if ctx.needs_input_grad[1]:
-        part6 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part6).mul_(product3)
-    if ctx.needs_input_grad[2]:
-        u2 = (product2 * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(ratio)
-    if ctx.needs_input_grad[3]:
-        part7 = target if weight is None else target * weight
-        part8 = part2.mul_(part7).sum_to_size((input.shape[-1],))
-        grad_pos_weight = ratio * part8
-    return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 class _BinaryCrossEntropyWithLogitsMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_mean_forward(
-            input, target, weight, pos_weight
-        )
+    forward = staticmethod(_binary_cross_entropy_with_logits_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -177,12 +145,11 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _binary_cross_entropy_with_logits_mean_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
+        reuse = _reuse(G)
         product = math.prod(input.shape[:-1]) * input.shape[-1]
         if (
             ctx.needs_input_grad[0]
@@ -206,88 +173,37 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             ratio = -G / product
         if ctx.needs_input_grad[0]:
-            grad_input = product3 * (u * input.sigmoid() - product2 * part.sigmoid())
+            part4 = reuse.mul(input.sigmoid(), u)
+            part5 = reuse.addcmul(part4, product2, reuse.sigmoid(part), value=-1)
+            grad_input = reuse.mul(part5, product3)
         if ctx.needs_input_grad[1]:
-            part4 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product3 * (part3 - part4)
+            part6 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = reuse.mul(part3 - part6, product3)
         if ctx.needs_input_grad[2]:
-            u2 = product2 * part2 + u * part3
-            grad_weight = ratio * u2
+            u2 = reuse.addcmul(product2 * part2, u, part3)
+            grad_weight = reuse.mul(u2, ratio)
         if ctx.needs_input_grad[3]:
-            part5 = target if weight is None else target * weight
-            part6 = (part5 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = ratio * part6
+            part7 = target if weight is None else target * weight
+            part8 = reuse.mul(part2, part7).sum_to_size((input.shape[-1],))
+            grad_pos_weight = ratio * part8
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_sum_forward_in_place(
-            input, target, weight, pos_weight
-        )
+    reuse = _reuse(input, target, weight, pos_weight)
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    loss = -u if weight is None else -weight * u
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
+    part2 = torch.nn.functional.logsigmoid(-input)
+    u = reuse.addcmul(product, 1 - target, part2)
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
     return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_sum_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part4 = -G
-    if ctx.needs_input_grad[0]:
-        part5 = input.sigmoid().mul_(u)
-        part6 = part5.addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part6.mul_(product2)
-    if ctx.needs_input_grad[1]:
-        part7 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part7).mul_(product2)
-    if ctx.needs_input_grad[2]:
-        u2 = (product * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(part4)
-    if ctx.needs_input_grad[3]:
-        part8 = target if weight is None else target * weight
-        part9 = part2.mul_(part8).sum_to_size((input.shape[-1],))
-        grad_pos_weight = part4 * part9
-    return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 class _BinaryCrossEntropyWithLogitsSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_sum_forward(
-            input, target, weight, pos_weight
-        )
+    forward = staticmethod(_binary_cross_entropy_with_logits_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -296,12 +212,11 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _binary_cross_entropy_with_logits_sum_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
+        reuse = _reuse(G)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -324,84 +239,40 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             part4 = -G
         if ctx.needs_input_grad[0]:
-            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
+            part5 = reuse.mul(input.sigmoid(), u)
+            part6 = reuse.addcmul(part5, product, reuse.sigmoid(part), value=-1)
+            grad_input = reuse.mul(part6, product2)
         if ctx.needs_input_grad[1]:
-            part5 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product2 * (part3 - part5)
+            part7 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = reuse.mul(part3 - part7, product2)
         if ctx.needs_input_grad[2]:
-            u2 = product * part2 + u * part3
-            grad_weight = part4 * u2
+            u2 = reuse.addcmul(product * part2, u, part3)
+            grad_weight = reuse.mul(u2, part4)
         if ctx.needs_input_grad[3]:
-            part6 = target if weight is None else target * weight
-            part7 = (part6 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = part4 * part7
+            part8 = target if weight is None else target * weight
+            part9 = reuse.mul(part2, part8).sum_to_size((input.shape[-1],))
+            grad_pos_weight = part4 * part9
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
 def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_none_forward_in_place(
-            input, target, weight, pos_weight
-        )
+    reuse = _reuse(input, target, weight, pos_weight)
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
-
-
-def _binary_cross_entropy_with_logits_none_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = _promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_none_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
-    if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u)
-        part5 = part4.addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product2)
-    if ctx.needs_input_grad[1]:
-        part6 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part6).mul_(product2)
-    if ctx.needs_input_grad[2]:
-        u2 = (product * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(G).neg_()
-    if ctx.needs_input_grad[3]:
-        part7 = G * target if weight is None else (G * target).mul_(weight)
-        product3 = part7.mul_(part2)
-        grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
-    return grad_input, grad_target, grad_weight, grad_pos_weight
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
+    part2 = torch.nn.functional.logsigmoid(-input)
+    u = reuse.addcmul(product, 1 - target, part2)
+    return (
+        reuse.neg(u).to(dtype)
+        if weight is None
+        else reuse.neg(reuse.mul(u, weight)).to(dtype)
+    )
 
 
 class _BinaryCrossEntropyWithLogitsNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_none_forward(
-            input, target, weight, pos_weight
-        )
+    forward = staticmethod(_binary_cross_entropy_with_logits_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -410,12 +281,11 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _binary_cross_entropy_with_logits_none_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
+        reuse = _reuse(G)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -436,16 +306,18 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part3 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[0]:
-            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
+            part4 = reuse.mul(input.sigmoid(), u)
+            part5 = reuse.addcmul(part4, product, reuse.sigmoid(part), value=-1)
+            grad_input = reuse.mul(part5, product2)
         if ctx.needs_input_grad[1]:
-            part4 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product2 * (part3 - part4)
+            part6 = part2 if pos_weight is None else pos_weight * part2
+            grad_target = reuse.mul(part3 - part6, product2)
         if ctx.needs_input_grad[2]:
-            u2 = product * part2 + u * part3
-            grad_weight = -G * u2
+            u2 = reuse.addcmul(product * part2, u, part3)
+            grad_weight = reuse.neg(reuse.mul(u2, G))
         if ctx.needs_input_grad[3]:
-            part5 = G * target if weight is None else G * target * weight
-            product3 = part5 * part2
+            part7 = G * target if weight is None else reuse.mul(G * target, weight)
+            product3 = reuse.mul(part7, part2)
             grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
         return grad_input, grad_target, grad_weight, grad_pos_weight
 

@@ -97,6 +97,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -124,68 +146,23 @@ def _applied(function, *args):
 
 
 def _causal_linear_attention_forward(query, key, value):
-    if _alone(query, key, value):
-        return _causal_linear_attention_forward_in_place(query, key, value)
+    reuse = _reuse(query, key, value)
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
-    S = (phi.to(low) @ psi.mT.to(low)).tril()
+    phi = _where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
+    psi = _where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))
+    S = reuse.tril(phi.to(low) @ psi.mT.to(low))
     total = S.sum(-1)
-    output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
+    part = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
+    output = part.to(low)
     return output, S, total
-
-
-def _causal_linear_attention_forward_in_place(query, key, value):
-    low = _of_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    S = (phi.to(low) @ psi.mT.to(low)).tril_()
-    total = S.sum(-1)
-    output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
-    return output, S, total
-
-
-def _causal_linear_attention_backward(ctx, G):
-    query, key, value, output, S, total = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    value, S = _cast(low, value, S)
-    query, key, output, total, G = _cast(wide, query, key, output, total, G)
-    grad_query = grad_key = grad_value = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        total2 = (G * output).sum(-1, keepdim=True)
-        part = (G.to(low) @ value.mT).to(wide).sub_(total2)
-        grad_S = part.div_(total.unsqueeze(-1))
-        e = key.clamp(max=0).exp_()
-        mask = key > 0
-        e2 = query.clamp(max=0).exp_()
-        mask2 = query > 0
-        chosen = grad_S.tril_()
-    if ctx.needs_input_grad[0]:
-        psi = _where(mask, 1 + key, e)
-        product = (chosen.to(low) @ psi.to(low)).to(wide)
-        grad_query = product.mul_(_where(mask2, 1, e2))
-    if ctx.needs_input_grad[1]:
-        phi = _where(mask2, 1 + query, e2)
-        product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-        grad_key = product2.mul_(_where(mask, 1, e))
-    if ctx.needs_input_grad[2]:
-        grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
-    return grad_query, grad_key, grad_value
 
 
 class _CausalLinearAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _causal_linear_attention_forward(query, key, value)
+    forward = staticmethod(_causal_linear_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -208,14 +185,37 @@ class _CausalLinearAttention(Function):
     def backward(ctx, G, _grad_S, _grad_total):
         if G is None:
             return (None,) * 3
+        query, key, value, output, S, total = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if _alone(G):
-            return _causal_linear_attention_backward(ctx, G)
-        query, key, value, output, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            value, S = _cast(low, value, S)
+            query, key, output, total, G = _cast(wide, query, key, output, total, G)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                total2 = (G * output).sum(-1, keepdim=True)
+                part = (G.to(low) @ value.mT).to(wide).sub_(total2)
+                grad_S = part.div_(total.unsqueeze(-1))
+                e = key.clamp(max=0).exp_()
+                mask = key > 0
+                e2 = query.clamp(max=0).exp_()
+                mask2 = query > 0
+                chosen = grad_S.tril_()
+            if ctx.needs_input_grad[0]:
+                psi = _where(mask, 1 + key, e)
+                product = (chosen.to(low) @ psi.to(low)).to(wide)
+                grad_query = product.mul_(_where(mask2, 1, e2))
+            if ctx.needs_input_grad[1]:
+                phi = _where(mask2, 1 + query, e2)
+                product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
+                grad_key = product2.mul_(_where(mask, 1, e))
+            if ctx.needs_input_grad[2]:
+                grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
-        grad_query = grad_key = grad_value = None
         e2 = query.clamp(max=0).exp()
         mask = query > 0
         phi = _where(mask, 1 + query, e2)

@@ -101,11 +101,38 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -128,8 +155,7 @@ def _applied(function, *args):
 
 
 def _cdist_forward(x1, x2):
-    if _alone(x1, x2):
-        return _cdist_forward_in_place(x1, x2)
+    reuse = _reuse(x1, x2)
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -139,61 +165,20 @@ def _cdist_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    squared = difference.clamp_min(0)
+    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product2 = reuse.mul(product, 2)
+    total = reuse.square(x1_centred).sum(-1, keepdim=True)
+    added = total + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
+    difference = reuse.sub(added, product2)
+    squared = reuse.clamp_min(difference, 0)
     mask = squared > 0
-    D = _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
+    D = _where(mask, reuse.sqrt(_guarded(squared, mask, 1)), 0).to(dtype)
     return D, centre
-
-
-def _cdist_forward_in_place(x1, x2):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    squared = difference.clamp_min_(0)
-    mask = squared > 0
-    D = _where(mask, squared.sqrt_(), 0).to(dtype)
-    return D, centre
-
-
-def _cdist_backward(ctx, G):
-    x1, x2, D, centre = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, D, centre, G = _cast(wide, x1, x2, D, centre, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    grad_squared = _where(D > 0, (0.5 * G).div_(D), 0)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-        part = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product)
-        grad_x1 = part.mul_(2)
-    if ctx.needs_input_grad[1]:
-        product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
-        part2 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1)).sub_(product2)
-        grad_x2 = part2.mul_(2)
-    return grad_x1, grad_x2
 
 
 class _Cdist(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_forward(x1, x2)
+    forward = staticmethod(_cdist_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -209,13 +194,27 @@ class _Cdist(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
+        x1, x2, D, centre = ctx.saved_tensors
+        grad_x1 = grad_x2 = None
         if _alone(G):
-            return _cdist_backward(ctx, G)
-        x1, x2, D, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, D, centre, G = _cast(wide, x1, x2, D, centre, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            grad_squared = _where(D > 0, (0.5 * G).div_(D), 0)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+                part = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product)
+                grad_x1 = part.mul_(2)
+            if ctx.needs_input_grad[1]:
+                product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+                part2 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1)).sub_(product2)
+                grad_x2 = part2.mul_(2)
+            return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = _cast(wide, x1, x2, D, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

@@ -60,6 +60,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -80,38 +102,15 @@ def _applied(function, *args):
 
 
 def _cdist_manhattan_forward(x1, x2):
-    if _alone(x1, x2):
-        return _cdist_manhattan_forward_in_place(x1, x2)
+    reuse = _reuse(x1, x2)
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1).to(dtype)
-
-
-def _cdist_manhattan_forward_in_place(x1, x2):
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).to(dtype)
-
-
-def _cdist_manhattan_backward(ctx, G):
-    x1, x2 = ctx.saved_tensors
-    x1, x2, G = _wide(x1, x2, G)
-    grad_x1 = grad_x2 = None
-    part = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
-    product = part.mul_(G.unsqueeze(-1))
-    if ctx.needs_input_grad[0]:
-        grad_x1 = product.sum(-2)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = product.sum(-3).neg_()
-    return grad_x1, grad_x2
+    return reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1).to(dtype)
 
 
 class _CdistManhattan(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_manhattan_forward(x1, x2)
+    forward = staticmethod(_cdist_manhattan_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -120,16 +119,16 @@ class _CdistManhattan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _cdist_manhattan_backward(ctx, G)
         x1, x2 = ctx.saved_tensors
         x1, x2, G = _wide(x1, x2, G)
         grad_x1 = grad_x2 = None
-        product = G.unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        reuse = _reuse(G)
+        sign = reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3))
+        product = reuse.mul(sign, G.unsqueeze(-1))
         if ctx.needs_input_grad[0]:
             grad_x1 = product.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = -product.sum(-3)
+            grad_x2 = reuse.neg(product.sum(-3))
         return grad_x1, grad_x2
 
 

@@ -75,6 +75,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -95,8 +117,7 @@ def _applied(function, *args):
 
 
 def _cdist_squared_forward(x1, x2):
-    if _alone(x1, x2):
-        return _cdist_squared_forward_in_place(x1, x2)
+    reuse = _reuse(x1, x2)
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -106,54 +127,18 @@ def _cdist_squared_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    D = difference.clamp_min(0).to(dtype)
+    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product2 = reuse.mul(product, 2)
+    total = reuse.square(x1_centred).sum(-1, keepdim=True)
+    added = total + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
+    difference = reuse.sub(added, product2)
+    D = reuse.clamp_min(difference, 0).to(dtype)
     return D, centre
-
-
-def _cdist_squared_forward_in_place(x1, x2):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    D = difference.clamp_min_(0).to(dtype)
-    return D, centre
-
-
-def _cdist_squared_backward(ctx, G):
-    x1, x2, centre = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, G = _cast(wide, x1, x2, centre, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        product = (G.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = (G.sum(-1, keepdim=True) * x1_centred).sub_(product).mul_(2)
-    if ctx.needs_input_grad[1]:
-        product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = x2_centred.mul_(G.sum(-2).unsqueeze(-1)).sub_(product2).mul_(2)
-    return grad_x1, grad_x2
 
 
 class _CdistSquared(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_squared_forward(x1, x2)
+    forward = staticmethod(_cdist_squared_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -169,13 +154,24 @@ class _CdistSquared(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
+        x1, x2, centre = ctx.saved_tensors
+        grad_x1 = grad_x2 = None
         if _alone(G):
-            return _cdist_squared_backward(ctx, G)
-        x1, x2, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, centre, G = _cast(wide, x1, x2, centre, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                product = (G.to(low) @ x2_centred.to(low)).to(wide)
+                grad_x1 = (G.sum(-1, keepdim=True) * x1_centred).sub_(product).mul_(2)
+            if ctx.needs_input_grad[1]:
+                product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
+                grad_x2 = x2_centred.mul_(G.sum(-2).unsqueeze(-1)).sub_(product2).mul_(2)
+            return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = _cast(wide, x1, x2, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

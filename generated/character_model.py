@@ -178,93 +178,9 @@ def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
     return loss, bndiff, bnvar_inv, logits
 
 
-def _character_model_backward(ctx, G):
-    (
-        C,
-        W1,
-        _,
-        W2,
-        _,
-        bngain,
-        bnbias,
-        Xb,
-        Yb,
-        bndiff,
-        bnvar_inv,
-        logits,
-    ) = ctx.saved_tensors
-    b1_shape = ctx.b1_shape
-    Xb_shape = ctx.Xb_shape
-    C_shape = ctx.C_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    C, W1, W2 = _cast(low, C, W1, W2)
-    given = _cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
-    bngain, bnbias, bndiff, bnvar_inv, logits, G = given
-    needs = ctx.needs_input_grad
-    needs_part4 = needs[0] or needs[1]
-    needs_total = needs_part4 or needs[5]
-    needs_grad_hpreact = needs_total or needs[6]
-    needs_part2 = needs_grad_hpreact or needs[3]
-    needs_grad_logits = needs_part2 or needs[4]
-    grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = grad_bnbias = None
-    if needs_grad_logits:
-        probs = torch.softmax(logits, 1)
-        part = G.new_full(Yb.shape, -1).unsqueeze(1)
-        grad_logits = G / Xb_shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
-    if needs_part2:
-        bnraw = bnvar_inv * bndiff
-        hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
-        h = hpreact.tanh()
-        part2 = grad_logits.to(low)
-    if needs_grad_hpreact:
-        grad_hpreact = torch.ops.aten.tanh_backward((part2 @ W2.mT).to(wide), h)
-    if needs_total:
-        total = (grad_hpreact * bnraw).sum(0)
-    if needs_part4:
-        difference = grad_hpreact - total / (Xb_shape[0] - 1) * bnraw
-        difference2 = difference - grad_hpreact.mean(0)
-        grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
-        part3 = grad_hprebn.to(low)
-        part4 = Xb.flatten()
-    if needs[0]:
-        grad_embcat = part3 @ W1.mT
-        part5 = grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1]))
-        grad_C = G.new_zeros(C_shape).index_add(0, part4, part5.to(wide))
-    if needs[1]:
-        emb = _unflatten(C.index_select(0, part4), 0, Xb_shape)
-        embcat = _flatten(emb, 1, 2)
-        grad_W1 = embcat.mT @ part3
-    if needs[2]:
-        grad_b1 = G.new_zeros(b1_shape)
-    if needs[3]:
-        grad_W2 = h.mT.to(low) @ part2
-    if needs[4]:
-        grad_b2 = grad_logits.sum(0)
-    if needs[5]:
-        grad_bngain = total.expand(bngain.shape)
-    if needs[6]:
-        grad_bnbias = grad_hpreact.sum(0).expand(bngain.shape)
-    return (
-        grad_C,
-        grad_W1,
-        grad_b1,
-        grad_W2,
-        grad_b2,
-        grad_bngain,
-        grad_bnbias,
-        None,
-        None,
-        None,
-    )
-
-
 class _CharacterModel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
-        return _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)
+    forward = staticmethod(_character_model_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -274,9 +190,6 @@ class _CharacterModel(Function):
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
-        ctx.b1_shape = b1.shape
-        ctx.Xb_shape = Xb.shape
-        ctx.C_shape = C.shape
         ctx.save_for_backward(
             C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits
         )
@@ -286,11 +199,87 @@ class _CharacterModel(Function):
     def backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
         if G is None:
             return (None,) * 10
+        (
+            C,
+            W1,
+            b1,
+            W2,
+            b2,
+            bngain,
+            bnbias,
+            Xb,
+            Yb,
+            bndiff,
+            bnvar_inv,
+            logits,
+        ) = ctx.saved_tensors
+        b1_shape = b1.shape
+        Xb_shape = Xb.shape
+        C_shape = C.shape
+        grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
+        grad_bnbias = None
         if _alone(G):
-            return _character_model_backward(ctx, G)
-        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, _, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            C, W1, W2 = _cast(low, C, W1, W2)
+            given = _cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
+            bngain, bnbias, bndiff, bnvar_inv, logits, G = given
+            needs = ctx.needs_input_grad
+            needs_part4 = needs[0] or needs[1]
+            needs_total = needs_part4 or needs[5]
+            needs_grad_hpreact = needs_total or needs[6]
+            needs_part2 = needs_grad_hpreact or needs[3]
+            needs_grad_logits = needs_part2 or needs[4]
+            if needs_grad_logits:
+                probs = torch.softmax(logits, 1)
+                part = G.new_full(Yb.shape, -1).unsqueeze(1)
+                grad_logits = G / Xb_shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
+            if needs_part2:
+                bnraw = bnvar_inv * bndiff
+                hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
+                h = hpreact.tanh()
+                part2 = grad_logits.to(low)
+            if needs_grad_hpreact:
+                grad_hpreact = torch.ops.aten.tanh_backward((part2 @ W2.mT).to(wide), h)
+            if needs_total:
+                total = (grad_hpreact * bnraw).sum(0)
+            if needs_part4:
+                difference = grad_hpreact - total / (Xb_shape[0] - 1) * bnraw
+                difference2 = difference - grad_hpreact.mean(0)
+                grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+                part3 = grad_hprebn.to(low)
+                part4 = Xb.flatten()
+            if needs[0]:
+                grad_embcat = part3 @ W1.mT
+                part5 = grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1]))
+                grad_C = G.new_zeros(C_shape).index_add(0, part4, part5.to(wide))
+            if needs[1]:
+                emb = _unflatten(C.index_select(0, part4), 0, Xb_shape)
+                embcat = _flatten(emb, 1, 2)
+                grad_W1 = embcat.mT @ part3
+            if needs[2]:
+                grad_b1 = G.new_zeros(b1_shape)
+            if needs[3]:
+                grad_W2 = h.mT.to(low) @ part2
+            if needs[4]:
+                grad_b2 = grad_logits.sum(0)
+            if needs[5]:
+                grad_bngain = total.expand(bngain.shape)
+            if needs[6]:
+                grad_bnbias = grad_hpreact.sum(0).expand(bngain.shape)
+            return (
+                grad_C,
+                grad_W1,
+                grad_b1,
+                grad_W2,
+                grad_b2,
+                grad_bngain,
+                grad_bnbias,
+                None,
+                None,
+                None,
+            )
         eps = ctx.eps
-        b1_shape = ctx.b1_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
@@ -301,8 +290,6 @@ class _CharacterModel(Function):
         needs_grad_hpreact = needs_total or needs[6]
         needs_part4 = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_part4 or needs[4]
-        grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
-        grad_bnbias = None
         if needs_grad_logits:
             part = Xb.flatten()
             emb = _unflatten(C.index_select(0, part), 0, Xb.shape)

@@ -59,6 +59,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -84,19 +106,9 @@ def _cos_forward(A):
     return A.cos().to(dtype)
 
 
-def _cos_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = _wide(A, G)
-    grad_A = A.sin().mul_(G).neg_()
-    return grad_A
-
-
 class _Cos(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _cos_forward(A)
+    forward = staticmethod(_cos_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -105,11 +117,10 @@ class _Cos(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _cos_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = _wide(A, G)
-        grad_A = -G * A.sin()
+        reuse = _reuse(G)
+        grad_A = reuse.neg(reuse.mul(A.sin(), G))
         return grad_A
 
 

@@ -157,48 +157,9 @@ def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     return average, square1, square2, cosine
 
 
-def _cosine_embedding_loss_mean_composed(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.mean().to(dtype)
-
-
-def _cosine_embedding_loss_mean_backward(ctx, G):
-    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-    margin = ctx.margin
-    target_shape = ctx.target_shape
-    given = _wide(input1, input2, target, square1, square2, cosine, G)
-    input1, input2, target, square1, square2, cosine, G = given
-    grad_input1 = grad_input2 = grad_target = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-        grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
-        product = -0.5 * grad_cosine * cosine
-        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-        product2 = grad_cosine.unsqueeze(1) * inverse_root
-    if ctx.needs_input_grad[0]:
-        grad_square1 = product / square1
-        product3 = 2 * grad_square1.unsqueeze(1) * input1
-        grad_input1 = product3.addcmul_(product2, input2)
-    if ctx.needs_input_grad[1]:
-        grad_square2 = product / square2
-        product4 = 2 * grad_square2.unsqueeze(1) * input2
-        grad_input2 = product4.addcmul_(product2, input1)
-    if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target_shape)
-    return grad_input1, grad_input2, grad_target, None
-
-
 class _CosineEmbeddingLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _cosine_embedding_loss_mean_forward(input1, input2, target, margin)
+    forward = staticmethod(_cosine_embedding_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -221,13 +182,31 @@ class _CosineEmbeddingLossMean(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _cosine_embedding_loss_mean_backward(ctx, G)
-        input1, input2, target, _, _, _ = ctx.saved_tensors
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
         target_shape = ctx.target_shape
-        input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
+        if _alone(G):
+            given = _wide(input1, input2, target, square1, square2, cosine, G)
+            input1, input2, target, square1, square2, cosine, G = given
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
+                grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
+                product = -0.5 * grad_cosine * cosine
+                inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
+                product2 = grad_cosine.unsqueeze(1) * inverse_root
+            if ctx.needs_input_grad[0]:
+                grad_square1 = product / square1
+                product3 = 2 * grad_square1.unsqueeze(1) * input1
+                grad_input1 = product3.addcmul_(product2, input2)
+            if ctx.needs_input_grad[1]:
+                grad_square2 = product / square2
+                product4 = 2 * grad_square2.unsqueeze(1) * input2
+                grad_input2 = product4.addcmul_(product2, input1)
+            if ctx.needs_input_grad[2]:
+                grad_target = G.new_zeros(target_shape)
+            return grad_input1, grad_input2, grad_target, None
+        input1, input2, target, G = _wide(input1, input2, target, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
@@ -259,48 +238,9 @@ def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
     return total, square1, square2, cosine
 
 
-def _cosine_embedding_loss_sum_composed(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.sum().to(dtype)
-
-
-def _cosine_embedding_loss_sum_backward(ctx, G):
-    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-    margin = ctx.margin
-    target_shape = ctx.target_shape
-    given = _wide(input1, input2, target, square1, square2, cosine, G)
-    input1, input2, target, square1, square2, cosine, G = given
-    grad_input1 = grad_input2 = grad_target = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-        grad_cosine = chosen - torch.where(target == 1, G, 0)
-        product = -0.5 * grad_cosine * cosine
-        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-        product2 = grad_cosine.unsqueeze(1) * inverse_root
-    if ctx.needs_input_grad[0]:
-        grad_square1 = product / square1
-        product3 = 2 * grad_square1.unsqueeze(1) * input1
-        grad_input1 = product3.addcmul_(product2, input2)
-    if ctx.needs_input_grad[1]:
-        grad_square2 = product / square2
-        product4 = 2 * grad_square2.unsqueeze(1) * input2
-        grad_input2 = product4.addcmul_(product2, input1)
-    if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target_shape)
-    return grad_input1, grad_input2, grad_target, None
-
-
 class _CosineEmbeddingLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _cosine_embedding_loss_sum_forward(input1, input2, target, margin)
+    forward = staticmethod(_cosine_embedding_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -323,13 +263,31 @@ class _CosineEmbeddingLossSum(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _cosine_embedding_loss_sum_backward(ctx, G)
-        input1, input2, target, _, _, _ = ctx.saved_tensors
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
         target_shape = ctx.target_shape
-        input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
+        if _alone(G):
+            given = _wide(input1, input2, target, square1, square2, cosine, G)
+            input1, input2, target, square1, square2, cosine, G = given
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
+                grad_cosine = chosen - torch.where(target == 1, G, 0)
+                product = -0.5 * grad_cosine * cosine
+                inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
+                product2 = grad_cosine.unsqueeze(1) * inverse_root
+            if ctx.needs_input_grad[0]:
+                grad_square1 = product / square1
+                product3 = 2 * grad_square1.unsqueeze(1) * input1
+                grad_input1 = product3.addcmul_(product2, input2)
+            if ctx.needs_input_grad[1]:
+                grad_square2 = product / square2
+                product4 = 2 * grad_square2.unsqueeze(1) * input2
+                grad_input2 = product4.addcmul_(product2, input1)
+            if ctx.needs_input_grad[2]:
+                grad_target = G.new_zeros(target_shape)
+            return grad_input1, grad_input2, grad_target, None
+        input1, input2, target, G = _wide(input1, input2, target, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
@@ -361,48 +319,9 @@ def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
     return loss, square1, square2, cosine
 
 
-def _cosine_embedding_loss_none_composed(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.to(dtype)
-
-
-def _cosine_embedding_loss_none_backward(ctx, G):
-    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-    margin = ctx.margin
-    target_shape = ctx.target_shape
-    given = _wide(input1, input2, target, square1, square2, cosine, G)
-    input1, input2, target, square1, square2, cosine, G = given
-    grad_input1 = grad_input2 = grad_target = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-        grad_cosine = chosen - torch.where(target == 1, G, 0)
-        product = -0.5 * grad_cosine * cosine
-        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-        product2 = grad_cosine.unsqueeze(1) * inverse_root
-    if ctx.needs_input_grad[0]:
-        grad_square1 = product / square1
-        product3 = 2 * grad_square1.unsqueeze(1) * input1
-        grad_input1 = product3.addcmul_(product2, input2)
-    if ctx.needs_input_grad[1]:
-        grad_square2 = product / square2
-        product4 = 2 * grad_square2.unsqueeze(1) * input2
-        grad_input2 = product4.addcmul_(product2, input1)
-    if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target_shape)
-    return grad_input1, grad_input2, grad_target, None
-
-
 class _CosineEmbeddingLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _cosine_embedding_loss_none_forward(input1, input2, target, margin)
+    forward = staticmethod(_cosine_embedding_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -425,13 +344,31 @@ class _CosineEmbeddingLossNone(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _cosine_embedding_loss_none_backward(ctx, G)
-        input1, input2, target, _, _, _ = ctx.saved_tensors
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
         target_shape = ctx.target_shape
-        input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
+        if _alone(G):
+            given = _wide(input1, input2, target, square1, square2, cosine, G)
+            input1, input2, target, square1, square2, cosine, G = given
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
+                grad_cosine = chosen - torch.where(target == 1, G, 0)
+                product = -0.5 * grad_cosine * cosine
+                inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
+                product2 = grad_cosine.unsqueeze(1) * inverse_root
+            if ctx.needs_input_grad[0]:
+                grad_square1 = product / square1
+                product3 = 2 * grad_square1.unsqueeze(1) * input1
+                grad_input1 = product3.addcmul_(product2, input2)
+            if ctx.needs_input_grad[1]:
+                grad_square2 = product / square2
+                product4 = 2 * grad_square2.unsqueeze(1) * input2
+                grad_input2 = product4.addcmul_(product2, input1)
+            if ctx.needs_input_grad[2]:
+                grad_target = G.new_zeros(target_shape)
+            return grad_input1, grad_input2, grad_target, None
+        input1, input2, target, G = _wide(input1, input2, target, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
@@ -453,21 +390,9 @@ class _CosineEmbeddingLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _CosineEmbeddingLossMean,
-        _cosine_embedding_loss_mean_forward,
-        _cosine_embedding_loss_mean_composed,
-    ),
-    "sum": (
-        _CosineEmbeddingLossSum,
-        _cosine_embedding_loss_sum_forward,
-        _cosine_embedding_loss_sum_composed,
-    ),
-    "none": (
-        _CosineEmbeddingLossNone,
-        _cosine_embedding_loss_none_forward,
-        _cosine_embedding_loss_none_composed,
-    ),
+    "mean": (_CosineEmbeddingLossMean, _cosine_embedding_loss_mean_forward),
+    "sum": (_CosineEmbeddingLossSum, _cosine_embedding_loss_sum_forward),
+    "none": (_CosineEmbeddingLossNone, _cosine_embedding_loss_none_forward),
 }
 
 
@@ -576,11 +501,9 @@ def cosine_embedding_loss(
             "cosine_embedding_loss: reduction must be one of 'mean', 'sum', 'none', "
             f"not {reduction!r}"
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input1, input2, target = _distinct(input1, input2, target)
-    if forward_ad._current_level >= 0:
-        return composed(input1, input2, target, margin)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input1, input2, target, margin)[0]
     return _applied(function, input1, input2, target, margin)[0]

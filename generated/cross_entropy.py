@@ -204,7 +204,9 @@ def _kept(x, kept):
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -224,7 +226,9 @@ def _alone(*tensors):
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -281,105 +285,9 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         return average, F, count
 
 
-def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
-        product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        product2 = (
-            (1 - label_smoothing) * picked2
-            if weight is None
-            else (1 - label_smoothing) * picked * picked2
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=input.dtype)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        return (total / count).to(dtype)
-
-
-def _cross_entropy_mean_backward(ctx, G):
-    target, weight, average, F, count = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, average, F, count, G = _wide(weight, average, F, count, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    ratio = -label_smoothing * G / (F.shape[1] * count)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    ratio2 = -(1 - label_smoothing) * G / count
-    chosen3 = chosen.flatten()
-    mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
-        product = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).unsqueeze(1).expand(F.shape)
-        )
-        part = (
-            ratio2.expand(chosen2.shape)
-            if weight is None
-            else (ratio2 * picked).unsqueeze(1)
-        )
-        placed = _scatter_added(product, 1, chosen2, part)
-        part2 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part2, mask2).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0)
-        part3 = chosen4.reshape((target.shape[0] * target.shape[1],))
-        chosen5 = torch.where(mask2, F, 0)
-        total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        chosen6 = torch.where(mask, -G * average / count, 0)
-        part4 = chosen6.reshape((target.shape[0] * target.shape[1],))
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen7 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen7.index_add(0, chosen3, part4)
-        grad_weight = placed2.index_add(0, chosen3, part3)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_mean_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -403,18 +311,60 @@ class _CrossEntropyMean(Function):
     def backward(ctx, G, G_F, _grad_count):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
-            return _cross_entropy_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, average, F, _ = ctx.saved_tensors
+        target, weight, average, F, count = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
-        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, average, F, G, G_F = _wide(weight, average, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and _alone(G):
+            weight, average, F, count, G = _wide(weight, average, F, count, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            ratio = -label_smoothing * G / (F.shape[1] * count)
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            ratio2 = -(1 - label_smoothing) * G / count
+            chosen3 = chosen.flatten()
+            mask2 = mask.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                picked = (
+                    None
+                    if weight is None
+                    else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                )
+                product = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).unsqueeze(1).expand(F.shape)
+                )
+                part = (
+                    ratio2.expand(chosen2.shape)
+                    if weight is None
+                    else (ratio2 * picked).unsqueeze(1)
+                )
+                placed = _scatter_added(product, 1, chosen2, part)
+                part2 = _logsoftmax_slope(placed, F, 1)
+                grad_input = _masked_(part2, mask2).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                chosen4 = torch.where(
+                    mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0
+                )
+                part3 = chosen4.reshape((target.shape[0] * target.shape[1],))
+                chosen5 = torch.where(mask2, F, 0)
+                total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
+                product2 = ratio * total if label_smoothing != 0 else None
+                chosen6 = torch.where(mask, -G * average / count, 0)
+                part4 = chosen6.reshape((target.shape[0] * target.shape[1],))
+                zeros = G.new_zeros(()).expand((F.shape[1],))
+                chosen7 = product2 if label_smoothing != 0 else zeros
+                placed2 = chosen7.index_add(0, chosen3, part4)
+                grad_weight = placed2.index_add(0, chosen3, part3)
+            return grad_input, None, grad_weight, None, None
+        weight_shape = ctx.weight_shape
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, average, F, G, G_F = _wide(weight, average, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -498,97 +448,9 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         return total, F
 
 
-def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
-        product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        product2 = (
-            (1 - label_smoothing) * picked2
-            if weight is None
-            else (1 - label_smoothing) * picked * picked2
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
-        return loss.sum().to(dtype)
-
-
-def _cross_entropy_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    ratio = -label_smoothing * G / F.shape[1]
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    chosen3 = chosen.flatten()
-    product = -(1 - label_smoothing) * G
-    mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
-        product2 = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).unsqueeze(1).expand(F.shape)
-        )
-        part = (
-            product.expand(chosen2.shape)
-            if weight is None
-            else (product * picked).unsqueeze(1)
-        )
-        placed = _scatter_added(product2, 1, chosen2, part)
-        part2 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part2, mask2).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask2, F, 0)
-        total = chosen4.sum((0, 2)) if label_smoothing != 0 else None
-        product3 = ratio * total if label_smoothing != 0 else None
-        product4 = product * _gathered(F, 1, chosen2).squeeze(1)
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen5 = product3 if label_smoothing != 0 else zeros
-        size = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product4, 0).reshape((size,))
-        grad_weight = chosen5.index_add(0, chosen3, chosen6)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_sum_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -609,18 +471,56 @@ class _CrossEntropySum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
-            return _cross_entropy_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
-        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and _alone(G):
+            weight, F, G = _wide(weight, F, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            ratio = -label_smoothing * G / F.shape[1]
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            chosen3 = chosen.flatten()
+            product = -(1 - label_smoothing) * G
+            mask2 = mask.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                picked = (
+                    None
+                    if weight is None
+                    else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                )
+                product2 = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).unsqueeze(1).expand(F.shape)
+                )
+                part = (
+                    product.expand(chosen2.shape)
+                    if weight is None
+                    else (product * picked).unsqueeze(1)
+                )
+                placed = _scatter_added(product2, 1, chosen2, part)
+                part2 = _logsoftmax_slope(placed, F, 1)
+                grad_input = _masked_(part2, mask2).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                chosen4 = torch.where(mask2, F, 0)
+                total = chosen4.sum((0, 2)) if label_smoothing != 0 else None
+                product3 = ratio * total if label_smoothing != 0 else None
+                product4 = product * _gathered(F, 1, chosen2).squeeze(1)
+                zeros = G.new_zeros(()).expand((F.shape[1],))
+                chosen5 = product3 if label_smoothing != 0 else zeros
+                size = target.shape[0] * target.shape[1]
+                chosen6 = torch.where(mask, product4, 0).reshape((size,))
+                grad_weight = chosen5.index_add(0, chosen3, chosen6)
+            return grad_input, None, grad_weight, None, None
+        weight_shape = ctx.weight_shape
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         ratio = -label_smoothing * G / F.shape[1]
         mask = target != ignore_index
@@ -697,91 +597,9 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         return loss, F
 
 
-def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
-        product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        product2 = (
-            (1 - label_smoothing) * picked2
-            if weight is None
-            else (1 - label_smoothing) * picked * picked2
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
-        return _no_view(loss.to(dtype))
-
-
-def _cross_entropy_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    weight_shape = ctx.weight_shape
-    input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
-    grad_input = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], size))
-    G = G.reshape((input_shape[0], size))
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    chosen3 = chosen.flatten()
-    product = -(1 - label_smoothing) * G
-    mask2 = mask.unsqueeze(1)
-    part = -label_smoothing
-    if ctx.needs_input_grad[0]:
-        weight = G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-        product3 = (product * picked).unsqueeze(1)
-        placed = _scatter_added_(product2, 1, chosen2, product3)
-        part2 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part2, mask2).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        product4 = product * _gathered(F, 1, chosen2).squeeze(1)
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen4 = torch.where(mask, G, 0).unsqueeze(1)
-        product5 = torch.where(mask2, F, 0).mul_(chosen4)
-        total = product5.sum((0, 2)) if label_smoothing != 0 else None
-        ratio = part / (F.shape[1] or math.nan)
-        product6 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product6 if label_smoothing != 0 else zeros
-        size2 = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product4, 0).reshape((size2,))
-        grad_weight = chosen5.index_add(0, chosen3, chosen6)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_none_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -802,18 +620,51 @@ class _CrossEntropyNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
-            return _cross_entropy_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and _alone(G):
+            weight, F, G = _wide(weight, F, G)
+            size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], size))
+            G = G.reshape((input_shape[0], size))
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            chosen3 = chosen.flatten()
+            product = -(1 - label_smoothing) * G
+            mask2 = mask.unsqueeze(1)
+            part = -label_smoothing
+            if ctx.needs_input_grad[0]:
+                weight = (
+                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
+                )
+                picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
+                product3 = (product * picked).unsqueeze(1)
+                placed = _scatter_added_(product2, 1, chosen2, product3)
+                part2 = _logsoftmax_slope(placed, F, 1)
+                grad_input = _masked_(part2, mask2).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                product4 = product * _gathered(F, 1, chosen2).squeeze(1)
+                zeros = G.new_zeros(()).expand((F.shape[1],))
+                chosen4 = torch.where(mask, G, 0).unsqueeze(1)
+                product5 = torch.where(mask2, F, 0).mul_(chosen4)
+                total = product5.sum((0, 2)) if label_smoothing != 0 else None
+                ratio = part / (F.shape[1] or math.nan)
+                product6 = ratio * total if label_smoothing != 0 else None
+                chosen5 = product6 if label_smoothing != 0 else zeros
+                size2 = target.shape[0] * target.shape[1]
+                chosen6 = torch.where(mask, product4, 0).reshape((size2,))
+                grad_weight = chosen5.index_add(0, chosen3, chosen6)
+            return grad_input, None, grad_weight, None, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
@@ -851,17 +702,9 @@ class _CrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _CrossEntropyMean,
-        _cross_entropy_mean_forward,
-        _cross_entropy_mean_composed,
-    ),
-    "sum": (_CrossEntropySum, _cross_entropy_sum_forward, _cross_entropy_sum_composed),
-    "none": (
-        _CrossEntropyNone,
-        _cross_entropy_none_forward,
-        _cross_entropy_none_composed,
-    ),
+    "mean": (_CrossEntropyMean, _cross_entropy_mean_forward),
+    "sum": (_CrossEntropySum, _cross_entropy_sum_forward),
+    "none": (_CrossEntropyNone, _cross_entropy_none_forward),
 }
 
 
@@ -986,11 +829,9 @@ def cross_entropy(
             "cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0:
-        return composed(input, target, weight, ignore_index, label_smoothing)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, ignore_index, label_smoothing)[0]
     return _applied(function, input, target, weight, ignore_index, label_smoothing)[0]

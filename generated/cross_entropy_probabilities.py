@@ -125,6 +125,28 @@ def _with_cotangent(x, g):
     return x if g is None else x + g
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -145,10 +167,7 @@ def _applied(function, *args):
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
-        return _cross_entropy_probabilities_mean_forward_in_place(
-            input, target, weight, label_smoothing
-        )
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
@@ -158,91 +177,16 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    u = reuse.add((1 - label_smoothing) * target, ratio)
     part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    loss = -reuse.mul(u, part).sum(1)
     average = loss.mean().to(dtype)
     return average, F
-
-
-def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
-    return loss.mean().to(dtype)
-
-
-def _cross_entropy_probabilities_mean_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -u.mul_(part).sum(1)
-    average = loss.mean().to(dtype)
-    return average, F
-
-
-def _cross_entropy_probabilities_mean_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    difference = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
-        part = -G
-    if ctx.needs_input_grad[0]:
-        ratio2 = (
-            part / (target.shape[0] * target.shape[2])
-            if weight is None
-            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
-        )
-        grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
-        part2 = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part2.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        part3 = -difference * G
-        product = part3 if weight is None else part3 * weight.unsqueeze(1)
-        product2 = product / (target.shape[0] * target.shape[2]) * F
-        grad_target = product2.reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        ratio3 = part / (target.shape[0] * target.shape[2])
-        grad_weight = ratio3 * u.mul_(F).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
 
 
 class _CrossEntropyProbabilitiesMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_mean_forward(
-            input, target, weight, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_probabilities_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -254,7 +198,6 @@ class _CrossEntropyProbabilitiesMean(Function):
         ctx.label_smoothing = label_smoothing
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(
             target,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -265,17 +208,42 @@ class _CrossEntropyProbabilitiesMean(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
-            return _cross_entropy_probabilities_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target_shape = target.shape
         grad_input = grad_target = grad_weight = None
+        if G_F is None and _alone(G):
+            target, weight, F, G = _wide(target, weight, F, G)
+            size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], input_shape[1], size))
+            difference = 1 - label_smoothing
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                ratio = label_smoothing / (target.shape[1] or math.nan)
+                u = (difference * target).add_(ratio)
+                part = -G
+            if ctx.needs_input_grad[0]:
+                ratio2 = (
+                    part / (target.shape[0] * target.shape[2])
+                    if weight is None
+                    else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+                )
+                grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
+                part2 = _logsoftmax_slope(grad_F, F, 1)
+                grad_input = part2.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                part3 = -difference * G
+                product = part3 if weight is None else part3 * weight.unsqueeze(1)
+                product2 = product / (target.shape[0] * target.shape[2]) * F
+                grad_target = product2.reshape(target_shape)
+            if ctx.needs_input_grad[2]:
+                ratio3 = part / (target.shape[0] * target.shape[2])
+                grad_weight = ratio3 * u.mul_(F).sum((0, 2))
+            return grad_input, grad_target, grad_weight, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], input_shape[1], size))
         difference = 1 - label_smoothing
@@ -303,10 +271,7 @@ class _CrossEntropyProbabilitiesMean(Function):
 
 
 def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
-        return _cross_entropy_probabilities_sum_forward_in_place(
-            input, target, weight, label_smoothing
-        )
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
@@ -316,87 +281,16 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    u = reuse.add((1 - label_smoothing) * target, ratio)
     part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    loss = -reuse.mul(u, part).sum(1)
     total = loss.sum().to(dtype)
     return total, F
-
-
-def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
-    return loss.sum().to(dtype)
-
-
-def _cross_entropy_probabilities_sum_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -u.mul_(part).sum(1)
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-def _cross_entropy_probabilities_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
-        part = -G
-    if ctx.needs_input_grad[0]:
-        grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-        part2 = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part2.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        product = (
-            -difference * G * F
-            if weight is None
-            else -difference * G * weight.unsqueeze(1) * F
-        )
-        grad_target = product.reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        grad_weight = part * u.mul_(F).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
 
 
 class _CrossEntropyProbabilitiesSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_sum_forward(
-            input, target, weight, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_probabilities_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -419,17 +313,38 @@ class _CrossEntropyProbabilitiesSum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
-            return _cross_entropy_probabilities_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
+        if G_F is None and _alone(G):
+            target, weight, F, G = _wide(target, weight, F, G)
+            difference = 1 - label_smoothing
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                size = math.prod(q_shape)
+                target = target.reshape((input_shape[0], input_shape[1], size))
+                ratio = label_smoothing / (target.shape[1] or math.nan)
+                u = (difference * target).add_(ratio)
+                part = -G
+            if ctx.needs_input_grad[0]:
+                grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
+                part2 = _logsoftmax_slope(grad_F, F, 1)
+                grad_input = part2.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                product = (
+                    -difference * G * F
+                    if weight is None
+                    else -difference * G * weight.unsqueeze(1) * F
+                )
+                grad_target = product.reshape(target_shape)
+            if ctx.needs_input_grad[2]:
+                grad_weight = part * u.mul_(F).sum((0, 2))
+            return grad_input, grad_target, grad_weight, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             size = math.prod(q_shape)
@@ -454,10 +369,7 @@ class _CrossEntropyProbabilitiesSum(Function):
 
 
 def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
-        return _cross_entropy_probabilities_none_forward_in_place(
-            input, target, weight, label_smoothing
-        )
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
@@ -467,91 +379,16 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
     ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    u = reuse.add((1 - label_smoothing) * target, ratio)
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -(part * u).sum(1)
+    part2 = -reuse.mul(u, part).sum(1)
     loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
     return loss, F
-
-
-def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -(part * u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
-
-
-def _cross_entropy_probabilities_none_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -u.mul_(part).sum(1)
-    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
-    return loss, F
-
-
-def _cross_entropy_probabilities_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], size))
-    difference = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
-    if ctx.needs_input_grad[0]:
-        grad_F = (
-            -G.unsqueeze(1) * u
-            if weight is None
-            else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
-        )
-        part = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        product = (
-            -difference * G.unsqueeze(1) * F
-            if weight is None
-            else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
-        )
-        grad_target = product.reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
 
 
 class _CrossEntropyProbabilitiesNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_none_forward(
-            input, target, weight, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_probabilities_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -574,17 +411,42 @@ class _CrossEntropyProbabilitiesNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
-            return _cross_entropy_probabilities_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
+        if G_F is None and _alone(G):
+            target, weight, F, G = _wide(target, weight, F, G)
+            size = math.prod(q_shape)
+            G = G.reshape((input_shape[0], size))
+            difference = 1 - label_smoothing
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                target = target.reshape((input_shape[0], input_shape[1], size))
+                ratio = label_smoothing / (target.shape[1] or math.nan)
+                u = (difference * target).add_(ratio)
+            if ctx.needs_input_grad[0]:
+                grad_F = (
+                    -G.unsqueeze(1) * u
+                    if weight is None
+                    else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
+                )
+                part = _logsoftmax_slope(grad_F, F, 1)
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                product = (
+                    -difference * G.unsqueeze(1) * F
+                    if weight is None
+                    else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
+                )
+                grad_target = product.reshape(target_shape)
+            if ctx.needs_input_grad[2]:
+                grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
+            return grad_input, grad_target, grad_weight, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], size))
         difference = 1 - label_smoothing
@@ -613,21 +475,9 @@ class _CrossEntropyProbabilitiesNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _CrossEntropyProbabilitiesMean,
-        _cross_entropy_probabilities_mean_forward,
-        _cross_entropy_probabilities_mean_composed,
-    ),
-    "sum": (
-        _CrossEntropyProbabilitiesSum,
-        _cross_entropy_probabilities_sum_forward,
-        _cross_entropy_probabilities_sum_composed,
-    ),
-    "none": (
-        _CrossEntropyProbabilitiesNone,
-        _cross_entropy_probabilities_none_forward,
-        _cross_entropy_probabilities_none_composed,
-    ),
+    "mean": (_CrossEntropyProbabilitiesMean, _cross_entropy_probabilities_mean_forward),
+    "sum": (_CrossEntropyProbabilitiesSum, _cross_entropy_probabilities_sum_forward),
+    "none": (_CrossEntropyProbabilitiesNone, _cross_entropy_probabilities_none_forward),
 }
 
 
@@ -763,11 +613,9 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "
             f"'none', not {reduction!r}"
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0:
-        return composed(input, target, weight, label_smoothing)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, label_smoothing)[0]
     return _applied(function, input, target, weight, label_smoothing)[0]

@@ -134,54 +134,9 @@ def _dice_loss_mean_forward(input, target, smooth):
     return average, u, both
 
 
-def _dice_loss_mean_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    both = target.sum(1) + probability.sum(1)
-    loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.mean().to(dtype)
-
-
-def _dice_loss_mean_backward(ctx, G):
-    input, target, u, both = ctx.saved_tensors
-    smooth = ctx.smooth
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
-    grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    added = both + smooth
-    grad_both = G * u / (input.shape[0] * added.square())
-    probability = input.sigmoid()
-    ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
-    return grad_input, grad_target, None
-
-
 class _DiceLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, smooth):
-        return _dice_loss_mean_forward(input, target, smooth)
+    forward = staticmethod(_dice_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -189,26 +144,41 @@ class _DiceLossMean(Function):
         _, u, both = output
         ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _dice_loss_mean_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+        input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        q_shape = input.shape[1:]
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if _alone(G):
+            input, target, u, both, G = _wide(input, target, u, both, G)
+            size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], size))
+            added = both + smooth
+            grad_both = G * u / (input.shape[0] * added.square())
+            probability = input.sigmoid()
+            ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], size))
+                difference = torch.addcmul(
+                    grad_both.unsqueeze(1), ratio, target, value=-1
+                )
+                part = torch.ops.aten.sigmoid_backward(
+                    difference, probability, grad_input=difference
+                )
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
+                grad_target = difference2.reshape(target_shape)
+            return grad_input, grad_target, None
+        input, target, G = _wide(input, target, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -245,54 +215,9 @@ def _dice_loss_sum_forward(input, target, smooth):
     return total, u, both
 
 
-def _dice_loss_sum_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    both = target.sum(1) + probability.sum(1)
-    loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.sum().to(dtype)
-
-
-def _dice_loss_sum_backward(ctx, G):
-    input, target, u, both = ctx.saved_tensors
-    smooth = ctx.smooth
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
-    grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    added = both + smooth
-    grad_both = G * u / added.square()
-    probability = input.sigmoid()
-    ratio = 2 * G / added.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
-    return grad_input, grad_target, None
-
-
 class _DiceLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, smooth):
-        return _dice_loss_sum_forward(input, target, smooth)
+    forward = staticmethod(_dice_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -300,26 +225,41 @@ class _DiceLossSum(Function):
         _, u, both = output
         ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _dice_loss_sum_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+        input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        q_shape = input.shape[1:]
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if _alone(G):
+            input, target, u, both, G = _wide(input, target, u, both, G)
+            size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], size))
+            added = both + smooth
+            grad_both = G * u / added.square()
+            probability = input.sigmoid()
+            ratio = 2 * G / added.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], size))
+                difference = torch.addcmul(
+                    grad_both.unsqueeze(1), ratio, target, value=-1
+                )
+                part = torch.ops.aten.sigmoid_backward(
+                    difference, probability, grad_input=difference
+                )
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
+                grad_target = difference2.reshape(target_shape)
+            return grad_input, grad_target, None
+        input, target, G = _wide(input, target, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -355,53 +295,9 @@ def _dice_loss_none_forward(input, target, smooth):
     return loss, u, both
 
 
-def _dice_loss_none_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    both = target.sum(1) + probability.sum(1)
-    return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
-
-
-def _dice_loss_none_backward(ctx, G):
-    input, target, u, both = ctx.saved_tensors
-    smooth = ctx.smooth
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
-    grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    added = both + smooth
-    grad_both = G * u / added.square()
-    probability = input.sigmoid()
-    ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
-    return grad_input, grad_target, None
-
-
 class _DiceLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, smooth):
-        return _dice_loss_none_forward(input, target, smooth)
+    forward = staticmethod(_dice_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -409,26 +305,41 @@ class _DiceLossNone(Function):
         _, u, both = output
         ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _dice_loss_none_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+        input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        q_shape = input.shape[1:]
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if _alone(G):
+            input, target, u, both, G = _wide(input, target, u, both, G)
+            size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], size))
+            added = both + smooth
+            grad_both = G * u / added.square()
+            probability = input.sigmoid()
+            ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], size))
+                difference = torch.addcmul(
+                    grad_both.unsqueeze(1), ratio, target, value=-1
+                )
+                part = torch.ops.aten.sigmoid_backward(
+                    difference, probability, grad_input=difference
+                )
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
+                grad_target = difference2.reshape(target_shape)
+            return grad_input, grad_target, None
+        input, target, G = _wide(input, target, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -449,9 +360,9 @@ class _DiceLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_DiceLossMean, _dice_loss_mean_forward, _dice_loss_mean_composed),
-    "sum": (_DiceLossSum, _dice_loss_sum_forward, _dice_loss_sum_composed),
-    "none": (_DiceLossNone, _dice_loss_none_forward, _dice_loss_none_composed),
+    "mean": (_DiceLossMean, _dice_loss_mean_forward),
+    "sum": (_DiceLossSum, _dice_loss_sum_forward),
+    "none": (_DiceLossNone, _dice_loss_none_forward),
 }
 
 
@@ -535,11 +446,9 @@ def dice_loss(
             "dice_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0:
-        return composed(input, target, smooth)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, smooth)[0]
     return _applied(function, input, target, smooth)[0]

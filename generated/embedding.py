@@ -42,6 +42,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -67,45 +89,27 @@ def _embedding_forward(input, weight):
     return _no_view(weight.index_select(0, input).reshape((*p_shape, weight.shape[1])))
 
 
-def _embedding_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    size = math.prod(p_shape)
-    input = input.reshape((size,))
-    G = G.reshape((size, weight_shape[1]))
-    grad_weight = G.new_zeros(weight_shape).index_add_(0, input, G)
-    return None, grad_weight
-
-
 class _Embedding(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_forward(input, weight)
+    forward = staticmethod(_embedding_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight = inputs
-        p_shape = input.shape
-        ctx.p_shape = p_shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _embedding_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
+        p_shape = input.shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         size = math.prod(p_shape)
         input = input.reshape((size,))
         G = G.reshape((size, weight_shape[1]))
-        grad_weight = G.new_zeros(weight_shape).index_add(0, input, G)
+        grad_weight = reuse.index_add(G.new_zeros(weight_shape), 0, input, G)
         return None, grad_weight
 
 

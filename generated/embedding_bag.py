@@ -92,6 +92,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -118,25 +140,9 @@ def _embedding_bag_mean_forward(input, weight):
     return picked.mean(1).to(dtype)
 
 
-def _embedding_bag_mean_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    size = input.shape[0] * input.shape[1]
-    zeros = G.new_zeros(weight_shape)
-    part = input.flatten()
-    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    placed = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
-    grad_weight = placed.div_(input.shape[1])
-    return None, grad_weight
-
-
 class _EmbeddingBagMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_bag_mean_forward(input, weight)
+    forward = staticmethod(_embedding_bag_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -146,17 +152,16 @@ class _EmbeddingBagMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _embedding_bag_mean_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         size = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part = input.flatten()
         part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        placed = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
-        grad_weight = placed / input.shape[1]
+        placed = reuse.index_add(zeros, 0, part, part2.reshape((size, G.shape[1])))
+        grad_weight = reuse.div(placed, input.shape[1])
         return None, grad_weight
 
 
@@ -167,24 +172,9 @@ def _embedding_bag_sum_forward(input, weight):
     return picked.sum(1).to(dtype)
 
 
-def _embedding_bag_sum_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    size = input.shape[0] * input.shape[1]
-    zeros = G.new_zeros(weight_shape)
-    part = input.flatten()
-    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    grad_weight = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
-    return None, grad_weight
-
-
 class _EmbeddingBagSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_bag_sum_forward(input, weight)
+    forward = staticmethod(_embedding_bag_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -194,16 +184,16 @@ class _EmbeddingBagSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _embedding_bag_sum_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         size = input.shape[0] * input.shape[1]
         zeros = G.new_zeros(weight_shape)
         part = input.flatten()
         part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        grad_weight = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
+        part3 = part2.reshape((size, G.shape[1]))
+        grad_weight = reuse.index_add(zeros, 0, part, part3)
         return None, grad_weight
 
 
@@ -215,26 +205,9 @@ def _embedding_bag_max_forward(input, weight):
     return largest, winner
 
 
-def _embedding_bag_max_composed(input, weight):
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.max(1).values
-
-
-def _embedding_bag_max_backward(ctx, G):
-    input, winner = ctx.saved_tensors
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.scatter_add_(0, input.gather(1, winner), G)
-    return None, grad_weight
-
-
 class _EmbeddingBagMax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_bag_max_forward(input, weight)
+    forward = staticmethod(_embedding_bag_max_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -249,24 +222,19 @@ class _EmbeddingBagMax(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 2
-        if _alone(G):
-            return _embedding_bag_max_backward(ctx, G)
         input, winner = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)
+        grad_weight = reuse.scatter_add(zeros, 0, input.gather(1, winner), G)
         return None, grad_weight
 
 
 _OPTIONS = {
-    "mean": (
-        _EmbeddingBagMean,
-        _embedding_bag_mean_forward,
-        _embedding_bag_mean_forward,
-    ),
-    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward, _embedding_bag_sum_forward),
-    "max": (_EmbeddingBagMax, _embedding_bag_max_forward, _embedding_bag_max_composed),
+    "mean": (_EmbeddingBagMean, _embedding_bag_mean_forward),
+    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward),
+    "max": (_EmbeddingBagMax, _embedding_bag_max_forward),
 }
 
 
@@ -324,12 +292,10 @@ def embedding_bag(
         raise ValueError(
             f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
         )
-    function, forward, composed = _OPTIONS[mode]
+    function, forward = _OPTIONS[mode]
     if torch.compiler.is_compiling():
         input, weight = _distinct(input, weight)
-    if forward_ad._current_level >= 0:
-        return composed(input, weight)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         result = forward(input, weight)
         return result[0] if isinstance(result, tuple) else result
     result = _applied(function, input, weight)

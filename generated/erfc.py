@@ -44,6 +44,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -69,19 +91,9 @@ def _erfc_forward(A):
     return A.erfc().to(dtype)
 
 
-def _erfc_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = _wide(A, G)
-    grad_A = (-2 / math.sqrt(math.pi) * G).mul_(A.square().neg_().exp_())
-    return grad_A
-
-
 class _Erfc(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _erfc_forward(A)
+    forward = staticmethod(_erfc_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -90,11 +102,11 @@ class _Erfc(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _erfc_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = _wide(A, G)
-        grad_A = -2 / math.sqrt(math.pi) * G * (-A.square()).exp()
+        reuse = _reuse(G)
+        e = reuse.exp(reuse.neg(A.square()))
+        grad_A = reuse.mul(-2 / math.sqrt(math.pi) * G, e)
         return grad_A
 
 

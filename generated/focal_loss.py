@@ -196,7 +196,9 @@ def _alone(*tensors):
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -243,67 +245,9 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     return average, F
 
 
-def _focal_loss_mean_composed(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
-        None
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
-    return loss.mean().to(dtype)
-
-
-def _focal_loss_mean_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    gamma = ctx.gamma
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
-    if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, part2), 0, target.shape)
-        )
-        product = gamma * right * right.exp() * part ** (gamma - 1)
-        chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-        part3 = G / (target.shape[0] * target.shape[1])
-        product2 = part3 if weight is None else part3 * picked
-        grad_right = product2 * (chosen - power)
-        part4 = grad_right.unsqueeze(1)
-        zeros = G.new_zeros(F.shape)
-        placed = _scatter_added_(zeros, 1, target.unsqueeze(1), part4)
-        part5 = _logsoftmax_slope(placed, F, 1)
-        grad_input = part5.reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-        placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-        grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
-    return grad_input, None, grad_weight, None
-
-
 class _FocalLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, gamma):
-        return _focal_loss_mean_forward(input, target, weight, gamma)
+    forward = staticmethod(_focal_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -321,16 +265,42 @@ class _FocalLossMean(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
-            return _focal_loss_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and _alone(G):
+            weight, F, G = _wide(weight, F, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+            part = -right.expm1()
+            power = part**gamma
+            part2 = target.flatten()
+            if ctx.needs_input_grad[0]:
+                picked = (
+                    None
+                    if weight is None
+                    else _unflatten(weight.index_select(0, part2), 0, target.shape)
+                )
+                product = gamma * right * right.exp() * part ** (gamma - 1)
+                chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
+                part3 = G / (target.shape[0] * target.shape[1])
+                product2 = part3 if weight is None else part3 * picked
+                grad_right = product2 * (chosen - power)
+                part4 = grad_right.unsqueeze(1)
+                zeros = G.new_zeros(F.shape)
+                placed = _scatter_added_(zeros, 1, target.unsqueeze(1), part4)
+                part5 = _logsoftmax_slope(placed, F, 1)
+                grad_input = part5.reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
+                placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+                grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
+            return grad_input, None, grad_weight, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
@@ -433,64 +403,9 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     return total, F
 
 
-def _focal_loss_sum_composed(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
-        None
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
-    return loss.sum().to(dtype)
-
-
-def _focal_loss_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    gamma = ctx.gamma
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
-    if ctx.needs_input_grad[0]:
-        product = (
-            G
-            if weight is None
-            else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
-        )
-        product2 = gamma * right * right.exp() * part ** (gamma - 1)
-        zeros = G.new_zeros(()).expand(target.shape)
-        grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-        part3 = grad_right.unsqueeze(1)
-        zeros2 = G.new_zeros(F.shape)
-        placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
-        part4 = _logsoftmax_slope(placed, F, 1)
-        grad_input = part4.reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-    return grad_input, None, grad_weight, None
-
-
 class _FocalLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, gamma):
-        return _focal_loss_sum_forward(input, target, weight, gamma)
+    forward = staticmethod(_focal_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -508,16 +423,39 @@ class _FocalLossSum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
-            return _focal_loss_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and _alone(G):
+            weight, F, G = _wide(weight, F, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+            part = -right.expm1()
+            power = part**gamma
+            part2 = target.flatten()
+            if ctx.needs_input_grad[0]:
+                product = (
+                    G
+                    if weight is None
+                    else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                )
+                product2 = gamma * right * right.exp() * part ** (gamma - 1)
+                zeros = G.new_zeros(()).expand(target.shape)
+                grad_right = product * ((product2 if gamma != 0 else zeros) - power)
+                part3 = grad_right.unsqueeze(1)
+                zeros2 = G.new_zeros(F.shape)
+                placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
+                part4 = _logsoftmax_slope(placed, F, 1)
+                grad_input = part4.reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
+                grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+            return grad_input, None, grad_weight, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
@@ -618,66 +556,9 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     return loss, F
 
 
-def _focal_loss_none_composed(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
-        None
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    )
-    part2 = -right if weight is None else part * right
-    product = part2 * (-right.expm1()) ** gamma
-    return _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
-
-
-def _focal_loss_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    gamma = ctx.gamma
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
-    grad_input = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], size))
-    G = G.reshape((input_shape[0], size))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
-    if ctx.needs_input_grad[0]:
-        product = (
-            G
-            if weight is None
-            else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
-        )
-        product2 = gamma * right * right.exp() * part ** (gamma - 1)
-        zeros = G.new_zeros(()).expand(target.shape)
-        grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-        part3 = grad_right.unsqueeze(1)
-        zeros2 = G.new_zeros(F.shape)
-        placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
-        part4 = _logsoftmax_slope(placed, F, 1)
-        grad_input = part4.reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        product3 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-    return grad_input, None, grad_weight, None
-
-
 class _FocalLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, gamma):
-        return _focal_loss_none_forward(input, target, weight, gamma)
+    forward = staticmethod(_focal_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -695,16 +576,41 @@ class _FocalLossNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
-            return _focal_loss_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and _alone(G):
+            weight, F, G = _wide(weight, F, G)
+            size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], size))
+            G = G.reshape((input_shape[0], size))
+            right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+            part = -right.expm1()
+            power = part**gamma
+            part2 = target.flatten()
+            if ctx.needs_input_grad[0]:
+                product = (
+                    G
+                    if weight is None
+                    else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                )
+                product2 = gamma * right * right.exp() * part ** (gamma - 1)
+                zeros = G.new_zeros(()).expand(target.shape)
+                grad_right = product * ((product2 if gamma != 0 else zeros) - power)
+                part3 = grad_right.unsqueeze(1)
+                zeros2 = G.new_zeros(F.shape)
+                placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
+                part4 = _logsoftmax_slope(placed, F, 1)
+                grad_input = part4.reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                product3 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
+                grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+            return grad_input, None, grad_weight, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = _wide(weight, F, G, G_F)
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
@@ -788,24 +694,9 @@ class _FocalLossNoneDual(_FocalLossNone):
 
 
 _OPTIONS = {
-    "mean": (
-        _FocalLossMean,
-        _FocalLossMeanDual,
-        _focal_loss_mean_forward,
-        _focal_loss_mean_composed,
-    ),
-    "sum": (
-        _FocalLossSum,
-        _FocalLossSumDual,
-        _focal_loss_sum_forward,
-        _focal_loss_sum_composed,
-    ),
-    "none": (
-        _FocalLossNone,
-        _FocalLossNoneDual,
-        _focal_loss_none_forward,
-        _focal_loss_none_composed,
-    ),
+    "mean": (_FocalLossMean, _FocalLossMeanDual, _focal_loss_mean_forward),
+    "sum": (_FocalLossSum, _FocalLossSumDual, _focal_loss_sum_forward),
+    "none": (_FocalLossNone, _FocalLossNoneDual, _focal_loss_none_forward),
 }
 
 
@@ -912,13 +803,11 @@ def focal_loss(
             "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward, composed = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, gamma)[0]
-    if forward_ad._current_level >= 0:
-        return composed(input, target, weight, gamma)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, weight, gamma)[0]
     return _applied(function, input, target, weight, gamma)[0]

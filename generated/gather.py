@@ -31,20 +31,6 @@ def _distinct(*tensors):
     return met
 
 
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -67,33 +53,15 @@ def _gathered(x, dim, index):
     return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
 
 
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
 def _no_view(x):
     """The same data as x, but no view for autograd: it may be modified in place."""
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -122,29 +90,9 @@ def _gather_forward(input, index, dim):
     return _no_view(_gathered(input, 1, index).reshape((*p_shape, part, *q_shape)))
 
 
-def _gather_backward(ctx, G):
-    (index,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    q_shape = ctx.q_shape
-    index_shape = ctx.index_shape
-    input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    index = index.reshape((size, index_shape[len(p_shape)], size2))
-    G = G.reshape((size, index_shape[len(p_shape)], size2))
-    part = input_shape[len(p_shape)]
-    zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
-    grad_input = _scatter_added_(zeros, 1, index, G).reshape(input_shape)
-    return grad_input, None, None
-
-
 class _Gather(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index, dim):
-        return _gather_forward(input, index, dim)
+    forward = staticmethod(_gather_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -154,19 +102,16 @@ class _Gather(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.index_shape = index.shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _gather_backward(ctx, G)
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        index_shape = ctx.index_shape
         input_shape = ctx.input_shape
+        index_shape = index.shape
         G = _wide(G)[0]
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
@@ -174,7 +119,7 @@ class _Gather(Function):
         G = G.reshape((size, index_shape[len(p_shape)], size2))
         part = input_shape[len(p_shape)]
         zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
-        grad_input = _scatter_added(zeros, 1, index, G).reshape(input_shape)
+        grad_input = _scatter_added_(zeros, 1, index, G).reshape(input_shape)
         return grad_input, None, None
 
 

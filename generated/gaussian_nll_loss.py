@@ -116,11 +116,38 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -143,53 +170,18 @@ def _applied(function, *args):
 
 
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
-    if _alone(input, target, var):
-        return _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps)
+    reuse = _reuse(input, target, var)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
+    part = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
     return loss.mean().to(dtype)
-
-
-def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
-    variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
-    return loss.mean().to(dtype)
-
-
-def _gaussian_nll_loss_mean_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = _wide(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    u = input - target
-    variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part = math.prod(input.shape)
-        product = part * variance if ctx.needs_input_grad[2] else variance.mul_(part)
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(product)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-G * u).div_(product)
-    if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
-        part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
-        grad_var = _where(mask, part2, 0)
-    return grad_input, grad_target, grad_var, None
 
 
 class _GaussianNllLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_mean_forward(input, target, var, eps)
+    forward = staticmethod(_gaussian_nll_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -199,72 +191,46 @@ class _GaussianNllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _gaussian_nll_loss_mean_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
+        reuse = _reuse(G)
         u = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = math.prod(input.shape) * variance
+            part = math.prod(input.shape)
+            product = (
+                part * variance
+                if ctx.needs_input_grad[2]
+                else reuse.mul(variance, part)
+            )
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / product
+            grad_input = reuse.div(G * u, product)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / product
+            grad_target = reuse.div(-G * u, product)
         if ctx.needs_input_grad[2]:
             mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            product2 = 0.5 * G * (1 - u.square() / chosen)
-            grad_var = _where(mask, product2 / (math.prod(input.shape) * chosen), 0)
+            chosen = _guarded(variance, mask, 1)
+            product2 = reuse.mul(1 - reuse.div(reuse.square(u), chosen), 0.5 * G)
+            part2 = reuse.div(product2, reuse.mul(chosen, math.prod(input.shape)))
+            grad_var = _where(mask, part2, 0)
         return grad_input, grad_target, grad_var, None
 
 
 def _gaussian_nll_loss_sum_forward(input, target, var, eps):
-    if _alone(input, target, var):
-        return _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps)
+    reuse = _reuse(input, target, var)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
+    part = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
     return loss.sum().to(dtype)
-
-
-def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
-    variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
-    return loss.sum().to(dtype)
-
-
-def _gaussian_nll_loss_sum_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = _wide(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    u = input - target
-    variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(variance)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-G * u).div_(variance)
-    if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
-        grad_var = _where(mask, part, 0)
-    return grad_input, grad_target, grad_var, None
 
 
 class _GaussianNllLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_sum_forward(input, target, var, eps)
+    forward = staticmethod(_gaussian_nll_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -274,69 +240,38 @@ class _GaussianNllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _gaussian_nll_loss_sum_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
+        reuse = _reuse(G)
         u = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / variance
+            grad_input = reuse.div(G * u, variance)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / variance
+            grad_target = reuse.div(-G * u, variance)
         if ctx.needs_input_grad[2]:
             mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
+            chosen = _guarded(variance, mask, 1)
+            part = reuse.mul(1 - reuse.div(reuse.square(u), chosen), 0.5 * G)
+            grad_var = _where(mask, reuse.div(part, chosen), 0)
         return grad_input, grad_target, grad_var, None
 
 
 def _gaussian_nll_loss_none_forward(input, target, var, eps):
-    if _alone(input, target, var):
-        return _gaussian_nll_loss_none_forward_in_place(input, target, var, eps)
+    reuse = _reuse(input, target, var)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
+    part = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
     return loss.to(dtype)
-
-
-def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
-    variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
-    return loss.to(dtype)
-
-
-def _gaussian_nll_loss_none_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = _wide(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    u = input - target
-    variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(variance)
-    if ctx.needs_input_grad[1]:
-        grad_target = (G * u).neg_().div_(variance)
-    if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
-        grad_var = _where(mask, part, 0)
-    return grad_input, grad_target, grad_var, None
 
 
 class _GaussianNllLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_none_forward(input, target, var, eps)
+    forward = staticmethod(_gaussian_nll_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -346,22 +281,22 @@ class _GaussianNllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _gaussian_nll_loss_none_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
+        reuse = _reuse(G)
         u = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / variance
+            grad_input = reuse.div(G * u, variance)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / variance
+            grad_target = reuse.div(reuse.neg(G * u), variance)
         if ctx.needs_input_grad[2]:
             mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
+            chosen = _guarded(variance, mask, 1)
+            part = reuse.mul(0.5 * G, 1 - reuse.div(reuse.square(u), chosen))
+            grad_var = _where(mask, reuse.div(part, chosen), 0)
         return grad_input, grad_target, grad_var, None
 
 

@@ -59,6 +59,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -79,36 +101,15 @@ def _applied(function, *args):
 
 
 def _geglu_forward(input, gate):
-    if _alone(input, gate):
-        return _geglu_forward_in_place(input, gate)
+    reuse = _reuse(input, gate)
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
-    return (input * torch.nn.functional.gelu(gate)).to(dtype)
-
-
-def _geglu_forward_in_place(input, gate):
-    dtype = _promoted(input, gate)
-    input, gate = _wide(input, gate)
-    return torch.nn.functional.gelu(gate).mul_(input).to(dtype)
-
-
-def _geglu_backward(ctx, G):
-    input, gate = ctx.saved_tensors
-    input, gate, G = _wide(input, gate, G)
-    grad_input = grad_gate = None
-    if ctx.needs_input_grad[0]:
-        grad_input = torch.nn.functional.gelu(gate).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
-    return grad_input, grad_gate
+    return reuse.mul(torch.nn.functional.gelu(gate), input).to(dtype)
 
 
 class _Geglu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, gate):
-        return _geglu_forward(input, gate)
+    forward = staticmethod(_geglu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -117,11 +118,15 @@ class _Geglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _geglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
+        if _alone(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = torch.nn.functional.gelu(gate).mul_(G)
+            if ctx.needs_input_grad[1]:
+                grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
+            return grad_input, grad_gate
         u = 1 + (gate / math.sqrt(2)).erf()
         product = 0.5 * G
         if ctx.needs_input_grad[0]:

@@ -102,19 +102,9 @@ def _gelu_none_forward(input):
     return torch.nn.functional.gelu(input).to(dtype)
 
 
-def _gelu_none_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
-    grad_input = torch.ops.aten.gelu_backward(G, input)
-    return grad_input
-
-
 class _GeluNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _gelu_none_forward(input)
+    forward = staticmethod(_gelu_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -123,9 +113,11 @@ class _GeluNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _gelu_none_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if _alone(G):
+            input, G = _for_kernel(input, G)
+            grad_input = torch.ops.aten.gelu_backward(G, input)
+            return grad_input
         input, G = _wide(input, G)
         product = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
         grad_input = 0.5 * G * (product + (1 + (input / math.sqrt(2)).erf()))
@@ -139,19 +131,9 @@ def _gelu_tanh_forward(input):
     return approximation.to(dtype)
 
 
-def _gelu_tanh_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
-    grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
-    return grad_input
-
-
 class _GeluTanh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _gelu_tanh_forward(input)
+    forward = staticmethod(_gelu_tanh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -160,9 +142,11 @@ class _GeluTanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _gelu_tanh_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if _alone(G):
+            input, G = _for_kernel(input, G)
+            grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
+            return grad_input
         input, G = _wide(input, G)
         input_squared = input.square()
         u = input * (1 + 0.044715 * input_squared)

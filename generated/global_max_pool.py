@@ -18,20 +18,6 @@ import torch
 from torch.autograd import Function, forward_ad
 
 
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -46,28 +32,10 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -89,44 +57,24 @@ def _global_max_pool_forward(input):
     return input.max(2).values
 
 
-def _global_max_pool_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    input, G = _wide(input, G)
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    part = input.max(2).indices.unsqueeze(2)
-    placed = _scatter_added_(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
-    grad_input = placed.reshape(input_shape)
-    return grad_input
-
-
 class _GlobalMaxPool(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _global_max_pool_forward(input)
+    forward = staticmethod(_global_max_pool_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         (input,) = inputs
-        q_shape = input.shape[2:]
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _global_max_pool_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        q_shape = input.shape[2:]
+        input_shape = input.shape
         input, G = _wide(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         part = input.max(2).indices.unsqueeze(2)
-        placed = _scatter_added(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
+        placed = _scatter_added_(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
         grad_input = placed.reshape(input_shape)
         return grad_input
 

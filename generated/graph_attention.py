@@ -150,6 +150,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -179,38 +201,7 @@ def _applied(function, *args):
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
-    if _alone(x, weight, att_source, att_target, source, target):
-        return _graph_attention_forward_in_place(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
-    low = _of_product(x, weight, att_source, att_target)
-    dtype = _of_float32(x, weight, att_source, att_target)
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = _cast(low, x, weight)
-    att_source, att_target = _cast(wide, att_source, att_target)
-    part = att_source.shape[0]
-    projected = _no_view((x @ weight.mT).unflatten(1, (part, att_source.shape[1])))
-    picked = projected.index_select(0, source).to(wide)
-    total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
-    scores = (att_source * picked).sum(2) + total2
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part3.scatter_reduce(0, part2, a, "amax")
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (a - chosen.index_select(0, target)).exp()
-    lse = chosen + zeros.index_add(0, target, e).log()
-    product = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
-    part4 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part4, att_source.shape[1]), dtype=wide)
-    output = _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
-    return output, projected, scores
-
-
-def _graph_attention_forward_in_place(
-    x, weight, att_source, att_target, source, target, negative_slope
-):
+    reuse = _reuse(x, weight, att_source, att_target, source, target)
     low = _of_product(x, weight, att_source, att_target)
     dtype = _of_float32(x, weight, att_source, att_target)
     wide = torch.promote_types(low, torch.float32)
@@ -220,90 +211,30 @@ def _graph_attention_forward_in_place(
     product = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
     projected = _no_view(product)
     picked = projected.index_select(0, source).to(wide)
-    total = projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
+    part2 = reuse.mul(projected.index_select(0, target).to(wide), att_target)
+    total = part2.sum(2)
     scores = (att_source * picked).sum(2) + total
     a = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part3.scatter_reduce(0, part2, a, "amax")
+    part3 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    part4 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
+    placed = part4.scatter_reduce(0, part3, a, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
     e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    product2 = picked.mul_((a - lse.index_select(0, target)).exp().unsqueeze(2))
-    part4 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part4, att_source.shape[1]), dtype=wide)
-    part5 = zeros2.index_add_(0, target, product2).flatten(1, 2).to(dtype)
-    output = _no_view(part5)
+    e2 = (a - lse.index_select(0, target)).exp().unsqueeze(2)
+    product2 = reuse.mul(picked, e2)
+    part5 = att_source.shape[0]
+    zeros2 = x.new_zeros((x.shape[0], part5, att_source.shape[1]), dtype=wide)
+    placed2 = reuse.index_add(zeros2, 0, target, product2).flatten(1, 2)
+    placed3 = placed2.to(dtype)
+    output = _no_view(placed3)
     return output, projected, scores
-
-
-def _graph_attention_backward(ctx, G):
-    (
-        x,
-        weight,
-        att_source,
-        att_target,
-        source,
-        target,
-        output,
-        projected,
-        scores,
-    ) = ctx.saved_tensors
-    negative_slope = ctx.negative_slope
-    att_source_shape = ctx.att_source_shape
-    x_shape = ctx.x_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = _cast(low, x, weight)
-    given = _cast(wide, att_source, att_target, output, projected, scores, G)
-    att_source, att_target, output, projected, scores, G = given
-    grad_x = grad_weight = grad_att_source = grad_att_target = None
-    part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    part2 = G.new_full((x_shape[0], att_source_shape[0]), -math.inf)
-    part3 = target.unsqueeze(1).expand(scores.shape)
-    placed = part2.scatter_reduce(0, part3, part, "amax")
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
-    e = (part - chosen.index_select(0, target)).exp()
-    lse = chosen + zeros.index_add(0, target, e).log()
-    part4 = _unflatten(G, 1, (att_source_shape[0], att_source_shape[1]))
-    picked = part4.index_select(0, target)
-    e2 = (part - lse.index_select(0, target)).exp()
-    picked2 = projected.index_select(0, source)
-    part5 = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
-    grad_a = e2 * (picked2 - part5.index_select(0, target)).mul_(picked).sum(2)
-    grad_scores = torch.ops.aten.leaky_relu_backward(
-        grad_a, scores, negative_slope, False
-    )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        product2 = att_source * grad_scores.unsqueeze(2)
-        added = product2.addcmul_(e2.unsqueeze(2), picked)
-        placed2 = G.new_zeros(projected.shape).index_add_(0, source, added)
-        grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
-        part6 = _flatten(grad_projected, 1, 2)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part7 = grad_scores.unsqueeze(2)
-    if ctx.needs_input_grad[0]:
-        grad_x = part6.to(low) @ weight
-    if ctx.needs_input_grad[1]:
-        grad_weight = part6.mT.to(low) @ x
-    if ctx.needs_input_grad[2]:
-        grad_att_source = picked2.mul_(part7).sum(0)
-    if ctx.needs_input_grad[3]:
-        grad_att_target = projected.index_select(0, target).mul_(part7).sum(0)
-    return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
 class _GraphAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, weight, att_source, att_target, source, target, negative_slope):
-        return _graph_attention_forward(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
+    forward = staticmethod(_graph_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -313,8 +244,6 @@ class _GraphAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
-        ctx.att_source_shape = att_source.shape
-        ctx.x_shape = x.shape
         ctx.save_for_backward(
             x, weight, att_source, att_target, source, target, output, projected, scores
         )
@@ -324,8 +253,6 @@ class _GraphAttention(Function):
     def backward(ctx, G, _grad_projected, _grad_scores):
         if G is None:
             return (None,) * 7
-        if _alone(G):
-            return _graph_attention_backward(ctx, G)
         (
             x,
             weight,
@@ -334,15 +261,68 @@ class _GraphAttention(Function):
             source,
             target,
             output,
-            _,
-            _,
+            projected,
+            scores,
         ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
+        att_source_shape = att_source.shape
+        x_shape = x.shape
+        grad_x = grad_weight = grad_att_source = grad_att_target = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x, weight = _cast(low, x, weight)
+            given = _cast(wide, att_source, att_target, output, projected, scores, G)
+            att_source, att_target, output, projected, scores, G = given
+            part = torch.ops.aten.leaky_relu_backward(
+                scores, scores, negative_slope, False
+            )
+            part2 = G.new_full((x_shape[0], att_source_shape[0]), -math.inf)
+            part3 = target.unsqueeze(1).expand(scores.shape)
+            placed = part2.scatter_reduce(0, part3, part, "amax")
+            chosen = torch.where(placed.isfinite(), placed, 0)
+            zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
+            e = (part - chosen.index_select(0, target)).exp()
+            lse = chosen + zeros.index_add(0, target, e).log()
+            part4 = _unflatten(G, 1, (att_source_shape[0], att_source_shape[1]))
+            picked = part4.index_select(0, target)
+            e2 = (part - lse.index_select(0, target)).exp()
+            picked2 = projected.index_select(0, source)
+            part5 = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
+            grad_a = e2 * (picked2 - part5.index_select(0, target)).mul_(picked).sum(2)
+            grad_scores = torch.ops.aten.leaky_relu_backward(
+                grad_a, scores, negative_slope, False
+            )
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+                product2 = att_source * grad_scores.unsqueeze(2)
+                added = product2.addcmul_(e2.unsqueeze(2), picked)
+                placed2 = G.new_zeros(projected.shape).index_add_(0, source, added)
+                grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
+                part6 = _flatten(grad_projected, 1, 2)
+            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+                part7 = grad_scores.unsqueeze(2)
+            if ctx.needs_input_grad[0]:
+                grad_x = part6.to(low) @ weight
+            if ctx.needs_input_grad[1]:
+                grad_weight = part6.mT.to(low) @ x
+            if ctx.needs_input_grad[2]:
+                grad_att_source = picked2.mul_(part7).sum(0)
+            if ctx.needs_input_grad[3]:
+                grad_att_target = projected.index_select(0, target).mul_(part7).sum(0)
+            return (
+                grad_x,
+                grad_weight,
+                grad_att_source,
+                grad_att_target,
+                None,
+                None,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, weight, output = _cast(low, x, weight, output)
         att_source, att_target, G = _cast(wide, att_source, att_target, G)
-        grad_x = grad_weight = grad_att_source = grad_att_target = None
         part = att_source.shape[0]
         projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
         picked = projected.index_select(0, source)

@@ -328,42 +328,9 @@ def _grouped_query_attention_composed(query, key, value):
     return _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
 
 
-def _grouped_query_attention_backward(ctx, G):
-    query, key, value, output, kept = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = _cast(low, query, key, value, output, G)
-    kept = _cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    part = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    count = query.shape[-3] // key.shape[-3]
-    part2 = _unflatten(output, -3, (key.shape[-3], count))
-    part3 = _unflatten(query, -3, (key.shape[-3], count))
-    count2 = query.shape[-3] // key.shape[-3]
-    part4 = value.unsqueeze(-3)
-    part5 = key.unsqueeze(-3)
-    part6 = query.shape[:-3]
-    part7 = query.shape[-1]
-    part8 = part5.expand((*part6, key.shape[-3], count2, key.shape[-2], part7))
-    part9 = value.shape[-1]
-    part10 = part4.expand((*part6, key.shape[-3], count2, key.shape[-2], part9))
-    grads = _attended_gradients(part, part3, part8, part10, part2, kept, ratio, None)
-    if ctx.needs_input_grad[0]:
-        grad_query = _flatten(grads[0], -4, -3)
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1].sum(-3)
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2].sum(-3)
-    return grad_query, grad_key, grad_value
-
-
 class _GroupedQueryAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _grouped_query_attention_forward(query, key, value)
+    forward = staticmethod(_grouped_query_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -379,13 +346,39 @@ class _GroupedQueryAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 3
+        query, key, value, output, kept = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if _compiles() or _alone(G):
-            return _grouped_query_attention_backward(ctx, G)
-        query, key, value, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = _cast(low, query, key, value, output, G)
+            kept = _cast(wide, kept)[0]
+            part = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            count = query.shape[-3] // key.shape[-3]
+            part2 = _unflatten(output, -3, (key.shape[-3], count))
+            part3 = _unflatten(query, -3, (key.shape[-3], count))
+            count2 = query.shape[-3] // key.shape[-3]
+            part4 = value.unsqueeze(-3)
+            part5 = key.unsqueeze(-3)
+            part6 = query.shape[:-3]
+            part7 = query.shape[-1]
+            part8 = part5.expand((*part6, key.shape[-3], count2, key.shape[-2], part7))
+            part9 = value.shape[-1]
+            part10 = part4.expand((*part6, key.shape[-3], count2, key.shape[-2], part9))
+            grads = _attended_gradients(
+                part, part3, part8, part10, part2, kept, ratio, None
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = _flatten(grads[0], -4, -3)
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1].sum(-3)
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2].sum(-3)
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         count = query.shape[-3] // key.shape[-3]
         part = _flatten(_unflatten(query, -3, (key.shape[-3], count)), -3, -2)
         count2 = query.shape[-3] // key.shape[-3]

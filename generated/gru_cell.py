@@ -101,6 +101,28 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -121,87 +143,35 @@ def _applied(function, *args):
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
+    reuse = _reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = _cast(wide, hx)[0]
     product = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = product if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + product
+    a = (
+        product
+        if b_ih is None
+        else reuse.add(product, b_ih.unflatten(0, (3, hx.shape[1])))
+    )
     product2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = product2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + product2
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-    new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
-    h = (hx * update + new * (1 - update)).to(dtype)
+    s = (
+        product2
+        if b_hh is None
+        else reuse.add(product2, b_hh.unflatten(0, (3, hx.shape[1])))
+    )
+    update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
+    reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))
+    part = reuse.mul(reset, s.select(1, 2).to(wide))
+    new = reuse.tanh(reuse.add(part, a.select(1, 2).to(wide)))
+    h = reuse.addcmul(hx * update, new, 1 - update).to(dtype)
     return h, a, s
-
-
-def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx = _cast(wide, hx)[0]
-    product = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = product if b_ih is None else product.add_(b_ih.unflatten(0, (3, hx.shape[1])))
-    product2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = product2 if b_hh is None else product2.add_(b_hh.unflatten(0, (3, hx.shape[1])))
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
-    part = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide))
-    new = part.tanh_()
-    h = (hx * update).addcmul_(new, 1 - update).to(dtype)
-    return h, a, s
-
-
-def _gru_cell_backward(ctx, G):
-    input, hx, w_ih, w_hh, _, _, a, s = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh = _cast(low, input, w_ih, w_hh)
-    hx, a, s, G = _cast(wide, hx, a, s, G)
-    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
-    grad_new = (1 - update).mul_(G)
-    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
-    new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
-    grad_update = (hx - new).mul_(G)
-    part = torch.ops.aten.tanh_backward(grad_new, new, grad_input=grad_new)
-    part2 = s.select(1, 2) * part
-    part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
-    part4 = torch.ops.aten.sigmoid_backward(grad_update, update, grad_input=grad_update)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
-        grad_a = torch.stack((part3, part4, part), 1)
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
-        grad_s = torch.stack((part3, part4, reset.mul_(part)), 1)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part5 = _flatten(grad_a, 1, 2)
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part6 = _flatten(grad_s, 1, 2)
-    if ctx.needs_input_grad[0]:
-        grad_input = part5.to(low) @ w_ih
-    if ctx.needs_input_grad[1]:
-        grad_hx = (part6.to(low) @ w_hh).to(wide).addcmul_(G, update)
-    if ctx.needs_input_grad[2]:
-        grad_w_ih = part5.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_w_hh = part6.mT.to(low) @ hx.to(low)
-    if ctx.needs_input_grad[4]:
-        grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
-    if ctx.needs_input_grad[5]:
-        grad_b_hh = _flatten(grad_s.sum(0), 0, 1)
-    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _GruCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_gru_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -217,14 +187,57 @@ class _GruCell(Function):
     def backward(ctx, G, _grad_a, _grad_s):
         if G is None:
             return (None,) * 6
+        input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+        grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         if _alone(G):
-            return _gru_cell_backward(ctx, G)
-        input, hx, w_ih, w_hh, b_ih, b_hh, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, w_ih, w_hh = _cast(low, input, w_ih, w_hh)
+            hx, a, s, G = _cast(wide, hx, a, s, G)
+            update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
+            grad_new = (1 - update).mul_(G)
+            reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
+            new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
+            grad_update = (hx - new).mul_(G)
+            part = torch.ops.aten.tanh_backward(grad_new, new, grad_input=grad_new)
+            part2 = s.select(1, 2) * part
+            part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
+            part4 = torch.ops.aten.sigmoid_backward(
+                grad_update, update, grad_input=grad_update
+            )
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[4]
+            ):
+                grad_a = torch.stack((part3, part4, part), 1)
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+                or ctx.needs_input_grad[5]
+            ):
+                grad_s = torch.stack((part3, part4, reset.mul_(part)), 1)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                part5 = _flatten(grad_a, 1, 2)
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+                part6 = _flatten(grad_s, 1, 2)
+            if ctx.needs_input_grad[0]:
+                grad_input = part5.to(low) @ w_ih
+            if ctx.needs_input_grad[1]:
+                grad_hx = (part6.to(low) @ w_hh).to(wide).addcmul_(G, update)
+            if ctx.needs_input_grad[2]:
+                grad_w_ih = part5.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_w_hh = part6.mT.to(low) @ hx.to(low)
+            if ctx.needs_input_grad[4]:
+                grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+            if ctx.needs_input_grad[5]:
+                grad_b_hh = _flatten(grad_s.sum(0), 0, 1)
+            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx, G = _cast(wide, hx, G)
-        grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         product = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
         a = product if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + product
         part = hx.to(low)

@@ -121,19 +121,9 @@ def _hardswish_forward(input):
     return output.to(dtype)
 
 
-def _hardswish_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
-    grad_input = torch.ops.aten.hardswish_backward(G, input)
-    return grad_input
-
-
 class _Hardswish(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _hardswish_forward(input)
+    forward = staticmethod(_hardswish_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -142,9 +132,11 @@ class _Hardswish(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _hardswish_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if _alone(G):
+            input, G = _for_kernel(input, G)
+            grad_input = torch.ops.aten.hardswish_backward(G, input)
+            return grad_input
         input, G = _wide(input, G)
         product = G * _where(input >= 3, 1, 0.5 + input / 3)
         grad_input = torch.ops.aten.threshold_backward(product, input, -3)

@@ -112,6 +112,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -139,42 +161,16 @@ def _applied(function, *args):
 
 
 def _hinge_embedding_loss_mean_forward(input, target, margin):
-    if _alone(input, target):
-        return _hinge_embedding_loss_mean_forward_in_place(input, target, margin)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
+    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
     return loss.mean().to(dtype)
-
-
-def _hinge_embedding_loss_mean_forward_in_place(input, target, margin):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
-    return loss.mean().to(dtype)
-
-
-def _hinge_embedding_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    margin = ctx.margin
-    input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-        difference = torch.where(target == 1, G, 0).sub_(chosen)
-        grad_input = difference.div_(math.prod(input_shape))
-    if ctx.needs_input_grad[1]:
-        grad_target = G.new_zeros(input_shape)
-    return grad_input, grad_target, None
 
 
 class _HingeEmbeddingLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, margin):
-        return _hinge_embedding_loss_mean_forward(input, target, margin)
+    forward = staticmethod(_hinge_embedding_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -188,44 +184,32 @@ class _HingeEmbeddingLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _hinge_embedding_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         margin = ctx.margin
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
             chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            difference = torch.where(target == 1, G, 0) - chosen
-            grad_input = difference / math.prod(input_shape)
+            difference = reuse.sub(torch.where(target == 1, G, 0), chosen)
+            grad_input = reuse.div(difference, math.prod(input_shape))
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
 
 
 def _hinge_embedding_loss_sum_forward(input, target, margin):
-    if _alone(input, target):
-        return _hinge_embedding_loss_sum_forward_in_place(input, target, margin)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.sum().to(dtype)
-
-
-def _hinge_embedding_loss_sum_forward_in_place(input, target, margin):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
+    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
     return loss.sum().to(dtype)
 
 
 class _HingeEmbeddingLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, margin):
-        return _hinge_embedding_loss_sum_forward(input, target, margin)
+    forward = staticmethod(_hinge_embedding_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -253,27 +237,16 @@ class _HingeEmbeddingLossSum(Function):
 
 
 def _hinge_embedding_loss_none_forward(input, target, margin):
-    if _alone(input, target):
-        return _hinge_embedding_loss_none_forward_in_place(input, target, margin)
+    reuse = _reuse(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.to(dtype)
-
-
-def _hinge_embedding_loss_none_forward_in_place(input, target, margin):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
+    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
     return loss.to(dtype)
 
 
 class _HingeEmbeddingLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, margin):
-        return _hinge_embedding_loss_none_forward(input, target, margin)
+    forward = staticmethod(_hinge_embedding_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

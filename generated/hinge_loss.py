@@ -92,6 +92,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -112,44 +134,16 @@ def _applied(function, *args):
 
 
 def _hinge_loss_mean_forward(input, target):
-    if _alone(input, target):
-        return _hinge_loss_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (1 - input * target).relu()
+    loss = reuse.relu(1 - input * target)
     return loss.mean().to(dtype)
-
-
-def _hinge_loss_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (1 - input * target).relu_()
-    return loss.mean().to(dtype)
-
-
-def _hinge_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    loss = (1 - input * target).relu_()
-    ratio = -G / math.prod(input.shape)
-    if ctx.needs_input_grad[0]:
-        part = ratio * target
-        grad_input = torch.ops.aten.threshold_backward(part, loss, 0, grad_input=part)
-    if ctx.needs_input_grad[1]:
-        part2 = ratio * input
-        grad_target = torch.ops.aten.threshold_backward(
-            part2, loss, 0, grad_input=part2
-        )
-    return grad_input, grad_target
 
 
 class _HingeLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _hinge_loss_mean_forward(input, target)
+    forward = staticmethod(_hinge_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -158,59 +152,32 @@ class _HingeLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _hinge_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        loss = (1 - input * target).relu()
+        reuse = _reuse(G)
+        loss = reuse.relu(1 - input * target)
         ratio = -G / math.prod(input.shape)
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(ratio * target, loss, 0)
+            part = ratio * target
+            grad_input = reuse.threshold_backward(part, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(ratio * input, loss, 0)
+            part2 = ratio * input
+            grad_target = reuse.threshold_backward(part2, loss, 0)
         return grad_input, grad_target
 
 
 def _hinge_loss_sum_forward(input, target):
-    if _alone(input, target):
-        return _hinge_loss_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (1 - input * target).relu()
+    loss = reuse.relu(1 - input * target)
     return loss.sum().to(dtype)
-
-
-def _hinge_loss_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (1 - input * target).relu_()
-    return loss.sum().to(dtype)
-
-
-def _hinge_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    loss = (1 - input * target).relu_()
-    part = -G
-    if ctx.needs_input_grad[0]:
-        part2 = part * target
-        grad_input = torch.ops.aten.threshold_backward(part2, loss, 0, grad_input=part2)
-    if ctx.needs_input_grad[1]:
-        part3 = part * input
-        grad_target = torch.ops.aten.threshold_backward(
-            part3, loss, 0, grad_input=part3
-        )
-    return grad_input, grad_target
 
 
 class _HingeLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _hinge_loss_sum_forward(input, target)
+    forward = staticmethod(_hinge_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -219,56 +186,31 @@ class _HingeLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _hinge_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        loss = (1 - input * target).relu()
+        reuse = _reuse(G)
+        loss = reuse.relu(1 - input * target)
         part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, loss, 0)
+            part2 = part * target
+            grad_input = reuse.threshold_backward(part2, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, loss, 0)
+            part3 = part * input
+            grad_target = reuse.threshold_backward(part3, loss, 0)
         return grad_input, grad_target
 
 
 def _hinge_loss_none_forward(input, target):
-    if _alone(input, target):
-        return _hinge_loss_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    return (1 - input * target).relu().to(dtype)
-
-
-def _hinge_loss_none_forward_in_place(input, target):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    return (1 - input * target).relu_().to(dtype)
-
-
-def _hinge_loss_none_backward(ctx, G):
-    input, target, loss = ctx.saved_tensors
-    input, target, loss, G = _for_kernel(input, target, loss, G)
-    grad_input = grad_target = None
-    part = -G
-    if ctx.needs_input_grad[0]:
-        part2 = part * target
-        grad_input = torch.ops.aten.threshold_backward(part2, loss, 0, grad_input=part2)
-    if ctx.needs_input_grad[1]:
-        part3 = part.mul_(input)
-        grad_target = torch.ops.aten.threshold_backward(
-            part3, loss, 0, grad_input=part3
-        )
-    return grad_input, grad_target
+    return reuse.relu(1 - input * target).to(dtype)
 
 
 class _HingeLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _hinge_loss_none_forward(input, target)
+    forward = staticmethod(_hinge_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -282,16 +224,17 @@ class _HingeLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _hinge_loss_none_backward(ctx, G)
         input, target, loss = ctx.saved_tensors
         input, target, loss, G = _for_kernel(input, target, loss, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, loss, 0)
+            part2 = part * target
+            grad_input = reuse.threshold_backward(part2, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, loss, 0)
+            part3 = reuse.mul(part, input)
+            grad_target = reuse.threshold_backward(part3, loss, 0)
         return grad_input, grad_target
 
 

@@ -134,6 +134,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -184,27 +206,9 @@ def _huber_loss_mean_forward(input, target, delta):
     return (part if mask else chosen).mean().to(dtype)
 
 
-def _huber_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    delta = ctx.delta
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    e = input - target
-    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
-    if ctx.needs_input_grad[0]:
-        part = G / math.prod(input.shape)
-        grad_input = part * chosen if ctx.needs_input_grad[1] else chosen.mul_(part)
-    if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, None
-
-
 class _HuberLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, delta):
-        return _huber_loss_mean_forward(input, target, delta)
+    forward = staticmethod(_huber_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -214,18 +218,24 @@ class _HuberLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _huber_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         e = input - target
-        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        chosen = (
+            reuse.clamp(e, -delta, delta)
+            if 0 <= delta
+            else reuse.mul(reuse.sign(e), delta)
+        )
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * chosen
+            part = G / math.prod(input.shape)
+            grad_input = (
+                part * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, part)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * chosen
+            grad_target = reuse.mul(chosen, -G / math.prod(input.shape))
         return grad_input, grad_target, None
 
 
@@ -278,26 +288,9 @@ def _huber_loss_sum_forward(input, target, delta):
     return (part if mask else chosen).sum().to(dtype)
 
 
-def _huber_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    delta = ctx.delta
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    e = input - target
-    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
-    if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G)
-    return grad_input, grad_target, None
-
-
 class _HuberLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, delta):
-        return _huber_loss_sum_forward(input, target, delta)
+    forward = staticmethod(_huber_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -307,18 +300,21 @@ class _HuberLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _huber_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         e = input - target
-        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        chosen = (
+            reuse.clamp(e, -delta, delta)
+            if 0 <= delta
+            else reuse.mul(reuse.sign(e), delta)
+        )
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = reuse.mul(chosen, -G)
         return grad_input, grad_target, None
 
 
@@ -369,26 +365,9 @@ def _huber_loss_none_forward(input, target, delta):
     return loss.to(dtype)
 
 
-def _huber_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    delta = ctx.delta
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    e = input - target
-    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
-    if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(G).neg_()
-    return grad_input, grad_target, None
-
-
 class _HuberLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, delta):
-        return _huber_loss_none_forward(input, target, delta)
+    forward = staticmethod(_huber_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -398,18 +377,21 @@ class _HuberLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _huber_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         e = input - target
-        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        chosen = (
+            reuse.clamp(e, -delta, delta)
+            if 0 <= delta
+            else reuse.mul(reuse.sign(e), delta)
+        )
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = reuse.neg(reuse.mul(chosen, G))
         return grad_input, grad_target, None
 
 

@@ -43,6 +43,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -66,21 +88,9 @@ def _index_select_forward(input, index, dim):
     return input.index_select(dim, index)
 
 
-def _index_select_backward(ctx, G):
-    (index,) = ctx.saved_tensors
-    dim = ctx.dim
-    input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    grad_input = G.new_zeros(input_shape).index_add_(dim, index, G)
-    return grad_input, None, None
-
-
 class _IndexSelect(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index, dim):
-        return _index_select_forward(input, index, dim)
+    forward = staticmethod(_index_select_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -91,13 +101,12 @@ class _IndexSelect(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _index_select_backward(ctx, G)
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        grad_input = G.new_zeros(input_shape).index_add(dim, index, G)
+        reuse = _reuse(G)
+        grad_input = reuse.index_add(G.new_zeros(input_shape), dim, index, G)
         return grad_input, None, None
 
 

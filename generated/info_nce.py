@@ -132,6 +132,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -163,78 +185,23 @@ def _batched(forward, in_dims, given):
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
-        return _info_nce_mean_forward_in_place(query, positive_key, temperature)
+    reuse = _reuse(query, positive_key)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = _cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    product = (queries.to(low) @ keys.mT.to(low)).to(wide)
+    similarity = reuse.div(product, temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     average = loss.mean().to(dtype)
     return average, similarity
-
-
-def _info_nce_mean_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.mean().to(dtype)
-
-
-def _info_nce_mean_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    average = loss.mean().to(dtype)
-    return average, similarity
-
-
-def _info_nce_mean_backward(ctx, G):
-    query, positive_key, similarity = ctx.saved_tensors
-    temperature = ctx.temperature
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
-    grad_query = grad_positive_key = None
-    part = G.new_full((query.shape[0],), -1).diag_embed()
-    part2 = torch.softmax(similarity, 1).add_(part)
-    grad_similarity = part2.mul_(G / query.shape[0])
-    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root * positive_key
-    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root2 * query
-    product = grad_similarity * similarity
-    if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
-    if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part3 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part3.mul_(inverse_root)
-    return grad_query, grad_positive_key, None
 
 
 class _InfoNceMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, positive_key, temperature):
-        return _info_nce_mean_forward(query, positive_key, temperature)
+    forward = staticmethod(_info_nce_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -251,14 +218,37 @@ class _InfoNceMean(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _info_nce_mean_backward(ctx, G)
-        query, positive_key, _ = ctx.saved_tensors
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
+        grad_query = grad_positive_key = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = _cast(wide, query, positive_key, similarity, G)
+            query, positive_key, similarity, G = given
+            part = G.new_full((query.shape[0],), -1).diag_embed()
+            part2 = torch.softmax(similarity, 1).add_(part)
+            grad_similarity = part2.mul_(G / query.shape[0])
+            inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
+            keys = inverse_root * positive_key
+            inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
+            queries = inverse_root2 * query
+            product = grad_similarity * similarity
+            if ctx.needs_input_grad[0]:
+                ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+                difference = ratio.addcmul_(
+                    product.sum(1, keepdim=True), queries, value=-1
+                )
+                grad_query = difference.mul_(inverse_root2)
+            if ctx.needs_input_grad[1]:
+                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                product3 = keys.mul_(product.sum(0).unsqueeze(1))
+                part3 = product2.div_(temperature).sub_(product3)
+                grad_positive_key = part3.mul_(inverse_root)
+            return grad_query, grad_positive_key, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
-        grad_query = grad_positive_key = None
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
         inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
@@ -329,77 +319,23 @@ class _InfoNceMeanDual(_InfoNceMean):
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
-        return _info_nce_sum_forward_in_place(query, positive_key, temperature)
+    reuse = _reuse(query, positive_key)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = _cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    product = (queries.to(low) @ keys.mT.to(low)).to(wide)
+    similarity = reuse.div(product, temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     total = loss.sum().to(dtype)
     return total, similarity
-
-
-def _info_nce_sum_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.sum().to(dtype)
-
-
-def _info_nce_sum_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    total = loss.sum().to(dtype)
-    return total, similarity
-
-
-def _info_nce_sum_backward(ctx, G):
-    query, positive_key, similarity = ctx.saved_tensors
-    temperature = ctx.temperature
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
-    grad_query = grad_positive_key = None
-    part = G.new_full((query.shape[0],), -1).diag_embed()
-    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G)
-    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root * positive_key
-    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root2 * query
-    product = grad_similarity * similarity
-    if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
-    if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part2 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part2.mul_(inverse_root)
-    return grad_query, grad_positive_key, None
 
 
 class _InfoNceSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, positive_key, temperature):
-        return _info_nce_sum_forward(query, positive_key, temperature)
+    forward = staticmethod(_info_nce_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -416,14 +352,36 @@ class _InfoNceSum(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _info_nce_sum_backward(ctx, G)
-        query, positive_key, _ = ctx.saved_tensors
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
+        grad_query = grad_positive_key = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = _cast(wide, query, positive_key, similarity, G)
+            query, positive_key, similarity, G = given
+            part = G.new_full((query.shape[0],), -1).diag_embed()
+            grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G)
+            inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
+            keys = inverse_root * positive_key
+            inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
+            queries = inverse_root2 * query
+            product = grad_similarity * similarity
+            if ctx.needs_input_grad[0]:
+                ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+                difference = ratio.addcmul_(
+                    product.sum(1, keepdim=True), queries, value=-1
+                )
+                grad_query = difference.mul_(inverse_root2)
+            if ctx.needs_input_grad[1]:
+                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                product3 = keys.mul_(product.sum(0).unsqueeze(1))
+                part2 = product2.div_(temperature).sub_(product3)
+                grad_positive_key = part2.mul_(inverse_root)
+            return grad_query, grad_positive_key, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
-        grad_query = grad_positive_key = None
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
         inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
@@ -492,78 +450,23 @@ class _InfoNceSumDual(_InfoNceSum):
 
 
 def _info_nce_none_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
-        return _info_nce_none_forward_in_place(query, positive_key, temperature)
+    reuse = _reuse(query, positive_key)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = _cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    product = (queries.to(low) @ keys.mT.to(low)).to(wide)
+    similarity = reuse.div(product, temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     loss = loss.to(dtype)
     return loss, similarity
-
-
-def _info_nce_none_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.to(dtype)
-
-
-def _info_nce_none_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    loss = loss.to(dtype)
-    return loss, similarity
-
-
-def _info_nce_none_backward(ctx, G):
-    query, positive_key, similarity = ctx.saved_tensors
-    temperature = ctx.temperature
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
-    grad_query = grad_positive_key = None
-    part = G.new_full(G.shape, -1).diag_embed()
-    part2 = torch.softmax(similarity, 1).add_(part)
-    grad_similarity = part2.mul_(G.unsqueeze(1))
-    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root * positive_key
-    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root2 * query
-    product = grad_similarity * similarity
-    if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
-    if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part3 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part3.mul_(inverse_root)
-    return grad_query, grad_positive_key, None
 
 
 class _InfoNceNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, positive_key, temperature):
-        return _info_nce_none_forward(query, positive_key, temperature)
+    forward = staticmethod(_info_nce_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -580,14 +483,37 @@ class _InfoNceNone(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _info_nce_none_backward(ctx, G)
-        query, positive_key, _ = ctx.saved_tensors
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
+        grad_query = grad_positive_key = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = _cast(wide, query, positive_key, similarity, G)
+            query, positive_key, similarity, G = given
+            part = G.new_full(G.shape, -1).diag_embed()
+            part2 = torch.softmax(similarity, 1).add_(part)
+            grad_similarity = part2.mul_(G.unsqueeze(1))
+            inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
+            keys = inverse_root * positive_key
+            inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
+            queries = inverse_root2 * query
+            product = grad_similarity * similarity
+            if ctx.needs_input_grad[0]:
+                ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+                difference = ratio.addcmul_(
+                    product.sum(1, keepdim=True), queries, value=-1
+                )
+                grad_query = difference.mul_(inverse_root2)
+            if ctx.needs_input_grad[1]:
+                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                product3 = keys.mul_(product.sum(0).unsqueeze(1))
+                part3 = product2.div_(temperature).sub_(product3)
+                grad_positive_key = part3.mul_(inverse_root)
+            return grad_query, grad_positive_key, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
-        grad_query = grad_positive_key = None
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
         inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
@@ -656,24 +582,9 @@ class _InfoNceNoneDual(_InfoNceNone):
 
 
 _OPTIONS = {
-    "mean": (
-        _InfoNceMean,
-        _InfoNceMeanDual,
-        _info_nce_mean_forward,
-        _info_nce_mean_composed,
-    ),
-    "sum": (
-        _InfoNceSum,
-        _InfoNceSumDual,
-        _info_nce_sum_forward,
-        _info_nce_sum_composed,
-    ),
-    "none": (
-        _InfoNceNone,
-        _InfoNceNoneDual,
-        _info_nce_none_forward,
-        _info_nce_none_composed,
-    ),
+    "mean": (_InfoNceMean, _InfoNceMeanDual, _info_nce_mean_forward),
+    "sum": (_InfoNceSum, _InfoNceSumDual, _info_nce_sum_forward),
+    "none": (_InfoNceNone, _InfoNceNoneDual, _info_nce_none_forward),
 }
 
 
@@ -750,13 +661,11 @@ def info_nce(
             "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward, composed = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         query, positive_key = _distinct(query, positive_key)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return dual.apply(query, positive_key, temperature)[0]
-    if forward_ad._current_level >= 0:
-        return composed(query, positive_key, temperature)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(query, positive_key, temperature)[0]
     return _applied(function, query, positive_key, temperature)[0]

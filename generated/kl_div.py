@@ -105,11 +105,38 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -132,42 +159,17 @@ def _applied(function, *args):
 
 
 def _kl_div_mean_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
+    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
+    loss = reuse.mul(part, target)
     return loss.mean().to(dtype)
-
-
-def _kl_div_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return loss.mean().to(dtype)
-
-
-def _kl_div_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    product = input_shape[0] * math.prod(input_shape[1:])
-    if ctx.needs_input_grad[0]:
-        grad_input = -G / product * target
-    if ctx.needs_input_grad[1]:
-        mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / product)
-    return grad_input, grad_target
 
 
 class _KlDivMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_mean_forward(input, target)
+    forward = staticmethod(_kl_div_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -177,57 +179,33 @@ class _KlDivMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         product = input_shape[0] * math.prod(input_shape[1:])
         if ctx.needs_input_grad[0]:
             grad_input = -G / product * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / product * (chosen - input)
+            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
+            grad_target = reuse.mul(reuse.sub(chosen, input), G / product)
         return grad_input, grad_target
 
 
 def _kl_div_sum_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
+    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
+    loss = reuse.mul(part, target)
     return loss.sum().to(dtype)
-
-
-def _kl_div_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return loss.sum().to(dtype)
-
-
-def _kl_div_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = -G * target
-    if ctx.needs_input_grad[1]:
-        mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G)
-    return grad_input, grad_target
 
 
 class _KlDivSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_sum_forward(input, target)
+    forward = staticmethod(_kl_div_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -236,55 +214,31 @@ class _KlDivSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G * (chosen - input)
+            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
+            grad_target = reuse.mul(reuse.sub(chosen, input), G)
         return grad_input, grad_target
 
 
 def _kl_div_none_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
+    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
+    loss = reuse.mul(part, target)
     return loss.to(dtype)
-
-
-def _kl_div_none_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return loss.to(dtype)
-
-
-def _kl_div_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * target).neg_()
-    if ctx.needs_input_grad[1]:
-        mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G)
-    return grad_input, grad_target
 
 
 class _KlDivNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_none_forward(input, target)
+    forward = staticmethod(_kl_div_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -293,56 +247,31 @@ class _KlDivNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
-            grad_input = -G * target
+            grad_input = reuse.neg(G * target)
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G * (chosen - input)
+            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
+            grad_target = reuse.mul(reuse.sub(chosen, input), G)
         return grad_input, grad_target
 
 
 def _kl_div_batchmean_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_batchmean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
+    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
+    loss = reuse.mul(part, target)
     return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_batchmean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_batchmean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = -G / input_shape[0] * target
-    if ctx.needs_input_grad[1]:
-        mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / input_shape[0])
-    return grad_input, grad_target
 
 
 class _KlDivBatchmean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_batchmean_forward(input, target)
+    forward = staticmethod(_kl_div_batchmean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -352,18 +281,17 @@ class _KlDivBatchmean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
             grad_input = -G / input_shape[0] * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / input_shape[0] * (chosen - input)
+            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
+            grad_target = reuse.mul(reuse.sub(chosen, input), G / input_shape[0])
         return grad_input, grad_target
 
 

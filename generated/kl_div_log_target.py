@@ -81,6 +81,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -101,45 +123,16 @@ def _applied(function, *args):
 
 
 def _kl_div_log_target_mean_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_log_target_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (target - input) * target.exp()
+    loss = reuse.mul(target - input, target.exp())
     return loss.mean().to(dtype)
-
-
-def _kl_div_log_target_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (target - input).mul_(target.exp())
-    return loss.mean().to(dtype)
-
-
-def _kl_div_log_target_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    product = input_shape[0] * math.prod(input_shape[1:])
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        part = -G / product
-        grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / product)
-    return grad_input, grad_target
 
 
 class _KlDivLogTargetMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_mean_forward(input, target)
+    forward = staticmethod(_kl_div_log_target_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -149,60 +142,37 @@ class _KlDivLogTargetMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_log_target_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         product = input_shape[0] * math.prod(input_shape[1:])
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / product * target_exp
+            part = -G / product
+            grad_input = (
+                part * target_exp
+                if ctx.needs_input_grad[1]
+                else reuse.mul(target_exp, part)
+            )
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G / product * (loss + target_exp)
+            loss = reuse.mul(target - input, target_exp)
+            grad_target = reuse.mul(reuse.add(loss, target_exp), G / product)
         return grad_input, grad_target
 
 
 def _kl_div_log_target_sum_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_log_target_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (target - input) * target.exp()
+    loss = reuse.mul(target - input, target.exp())
     return loss.sum().to(dtype)
-
-
-def _kl_div_log_target_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (target - input).mul_(target.exp())
-    return loss.sum().to(dtype)
-
-
-def _kl_div_log_target_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        part = -G
-        grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G)
-    return grad_input, grad_target
 
 
 class _KlDivLogTargetSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_sum_forward(input, target)
+    forward = staticmethod(_kl_div_log_target_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -211,52 +181,34 @@ class _KlDivLogTargetSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_log_target_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G * target_exp
+            part = -G
+            grad_input = (
+                part * target_exp
+                if ctx.needs_input_grad[1]
+                else reuse.mul(target_exp, part)
+            )
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G * (loss + target_exp)
+            loss = reuse.mul(target - input, target_exp)
+            grad_target = reuse.mul(reuse.add(loss, target_exp), G)
         return grad_input, grad_target
 
 
 def _kl_div_log_target_none_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_log_target_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    return ((target - input) * target.exp()).to(dtype)
-
-
-def _kl_div_log_target_none_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    return (target - input).mul_(target.exp()).to(dtype)
-
-
-def _kl_div_log_target_none_backward(ctx, G):
-    target, loss = ctx.saved_tensors
-    target, loss, G = _wide(target, loss, G)
-    grad_input = grad_target = None
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * target_exp).neg_()
-    if ctx.needs_input_grad[1]:
-        grad_target = target_exp.add_(loss).mul_(G)
-    return grad_input, grad_target
+    return reuse.mul(target - input, target.exp()).to(dtype)
 
 
 class _KlDivLogTargetNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_none_forward(input, target)
+    forward = staticmethod(_kl_div_log_target_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -266,58 +218,29 @@ class _KlDivLogTargetNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_log_target_none_backward(ctx, G)
         target, loss = ctx.saved_tensors
         target, loss, G = _wide(target, loss, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G * target_exp
+            grad_input = reuse.neg(G * target_exp)
         if ctx.needs_input_grad[1]:
-            grad_target = G * (loss + target_exp)
+            grad_target = reuse.mul(reuse.add(target_exp, loss), G)
         return grad_input, grad_target
 
 
 def _kl_div_log_target_batchmean_forward(input, target):
-    if _alone(input, target):
-        return _kl_div_log_target_batchmean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (target - input) * target.exp()
+    loss = reuse.mul(target - input, target.exp())
     return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_log_target_batchmean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (target - input).mul_(target.exp())
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_log_target_batchmean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        part = -G / input_shape[0]
-        grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / input_shape[0])
-    return grad_input, grad_target
 
 
 class _KlDivLogTargetBatchmean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_batchmean_forward(input, target)
+    forward = staticmethod(_kl_div_log_target_batchmean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -327,18 +250,22 @@ class _KlDivLogTargetBatchmean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _kl_div_log_target_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / input_shape[0] * target_exp
+            part = -G / input_shape[0]
+            grad_input = (
+                part * target_exp
+                if ctx.needs_input_grad[1]
+                else reuse.mul(target_exp, part)
+            )
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G / input_shape[0] * (loss + target_exp)
+            loss = reuse.mul(target - input, target_exp)
+            grad_target = reuse.mul(reuse.add(loss, target_exp), G / input_shape[0])
         return grad_input, grad_target
 
 

@@ -92,6 +92,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -112,40 +134,16 @@ def _applied(function, *args):
 
 
 def _l1_loss_mean_forward(input, target):
-    if _alone(input, target):
-        return _l1_loss_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (input - target).abs()
+    loss = reuse.abs(input - target)
     return loss.mean().to(dtype)
-
-
-def _l1_loss_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (input - target).abs_()
-    return loss.mean().to(dtype)
-
-
-def _l1_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    sign = (input - target).sign_()
-    if ctx.needs_input_grad[0]:
-        part = G / math.prod(input.shape)
-        grad_input = part * sign if ctx.needs_input_grad[1] else sign.mul_(part)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target
 
 
 class _L1LossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _l1_loss_mean_forward(input, target)
+    forward = staticmethod(_l1_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -154,53 +152,32 @@ class _L1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        sign = (input - target).sign()
+        reuse = _reuse(G)
+        sign = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * sign
+            part = G / math.prod(input.shape)
+            grad_input = (
+                part * sign if ctx.needs_input_grad[1] else reuse.mul(sign, part)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * sign
+            grad_target = reuse.mul(sign, -G / math.prod(input.shape))
         return grad_input, grad_target
 
 
 def _l1_loss_sum_forward(input, target):
-    if _alone(input, target):
-        return _l1_loss_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (input - target).abs()
+    loss = reuse.abs(input - target)
     return loss.sum().to(dtype)
-
-
-def _l1_loss_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (input - target).abs_()
-    return loss.sum().to(dtype)
-
-
-def _l1_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    sign = (input - target).sign_()
-    if ctx.needs_input_grad[0]:
-        grad_input = G * sign if ctx.needs_input_grad[1] else sign.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign.mul_(-G)
-    return grad_input, grad_target
 
 
 class _L1LossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _l1_loss_sum_forward(input, target)
+    forward = staticmethod(_l1_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -209,51 +186,28 @@ class _L1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        sign = (input - target).sign()
+        reuse = _reuse(G)
+        sign = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign
+            grad_input = G * sign if ctx.needs_input_grad[1] else reuse.mul(sign, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * sign
+            grad_target = reuse.mul(sign, -G)
         return grad_input, grad_target
 
 
 def _l1_loss_none_forward(input, target):
-    if _alone(input, target):
-        return _l1_loss_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _promoted(input, target)
     input, target = _for_kernel(input, target)
-    return (input - target).abs().to(dtype)
-
-
-def _l1_loss_none_forward_in_place(input, target):
-    dtype = _promoted(input, target)
-    input, target = _for_kernel(input, target)
-    return (input - target).abs_().to(dtype)
-
-
-def _l1_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    sign = (input - target).sign_()
-    if ctx.needs_input_grad[0]:
-        grad_input = G * sign if ctx.needs_input_grad[1] else sign.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign.mul_(G).neg_()
-    return grad_input, grad_target
+    return reuse.abs(input - target).to(dtype)
 
 
 class _L1LossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _l1_loss_none_forward(input, target)
+    forward = staticmethod(_l1_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -262,16 +216,15 @@ class _L1LossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        sign = (input - target).sign()
+        reuse = _reuse(G)
+        sign = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign
+            grad_input = G * sign if ctx.needs_input_grad[1] else reuse.mul(sign, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * sign
+            grad_target = reuse.neg(reuse.mul(sign, G))
         return grad_input, grad_target
 
 

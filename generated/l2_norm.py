@@ -56,43 +56,19 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -123,24 +99,9 @@ def _l2_norm_forward(A, dim, keepdim):
     return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
-def _l2_norm_backward(ctx, G):
-    A, F = ctx.saved_tensors
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A, F, G = _wide(A, F, G)
-    F = F if keepdim else F.unsqueeze(dim)
-    G = G if keepdim else G.unsqueeze(dim)
-    mask = F != 0
-    grad_A = _masked_(G / F * A, mask)
-    return grad_A, None, None
-
-
 class _L2Norm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _l2_norm_forward(A, dim, keepdim)
+    forward = staticmethod(_l2_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -152,8 +113,6 @@ class _L2Norm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _l2_norm_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
@@ -161,7 +120,7 @@ class _L2Norm(Function):
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         mask = F != 0
-        grad_A = torch.where(mask, G / _where(mask, F, 1) * A, 0)
+        grad_A = _masked_(G / _guarded(F, mask, 1) * A, mask)
         return grad_A, None, None
 
 

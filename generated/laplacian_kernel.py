@@ -73,6 +73,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -93,41 +115,17 @@ def _applied(function, *args):
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
-    if _alone(x1, x2):
-        return _laplacian_kernel_forward_in_place(x1, x2, gamma)
+    reuse = _reuse(x1, x2)
     dtype = _of_float32(x1, x2)
     x1, x2 = _wide(x1, x2)
-    K = (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp()
+    total = reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1)
+    K = reuse.exp(reuse.mul(total, -gamma))
     return K.to(dtype)
-
-
-def _laplacian_kernel_forward_in_place(x1, x2, gamma):
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
-    K = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma).exp_()
-    return K.to(dtype)
-
-
-def _laplacian_kernel_backward(ctx, G):
-    x1, x2, K = ctx.saved_tensors
-    gamma = ctx.gamma
-    x1, x2, K, G = _wide(x1, x2, K, G)
-    grad_x1 = grad_x2 = None
-    sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
-    product = sign.mul_((G * K).unsqueeze(-1))
-    if ctx.needs_input_grad[0]:
-        grad_x1 = product.sum(-2).mul_(-gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = product.sum(-3).mul_(gamma)
-    return grad_x1, grad_x2, None
 
 
 class _LaplacianKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma):
-        return _laplacian_kernel_forward(x1, x2, gamma)
+    forward = staticmethod(_laplacian_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -138,18 +136,17 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _laplacian_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         x1, x2, K, G = _wide(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
-        product = (G * K).unsqueeze(-1) * sign
+        reuse = _reuse(G)
+        sign = reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3))
+        product = reuse.mul(sign, (G * K).unsqueeze(-1))
         if ctx.needs_input_grad[0]:
-            grad_x1 = -gamma * product.sum(-2)
+            grad_x1 = reuse.mul(product.sum(-2), -gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * product.sum(-3)
+            grad_x2 = reuse.mul(product.sum(-3), gamma)
         return grad_x1, grad_x2, None
 
 

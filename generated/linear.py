@@ -75,18 +75,6 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
 def _applied(function, *args):
     """function.apply without its lookup of default arguments."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -95,18 +83,6 @@ def _applied(function, *args):
 
 
 def _linear_forward(input, weight, bias):
-    if _alone(input, weight, bias):
-        return _linear_forward_in_place(input, weight, bias)
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
-    b_shape = input.shape[:-1]
-    input_shape = input.shape
-    input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    part = input @ weight.mT if bias is None else input @ weight.mT + bias
-    return _no_view(part.reshape((*b_shape, weight.shape[0])))
-
-
-def _linear_forward_in_place(input, weight, bias):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
     b_shape = input.shape[:-1]
@@ -118,10 +94,7 @@ def _linear_forward_in_place(input, weight, bias):
 
 class _Linear(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias):
-        return _linear_forward(input, weight, bias)
+    forward = staticmethod(_linear_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -112,6 +112,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -139,73 +161,24 @@ def _applied(function, *args):
 
 
 def _linear_attention_forward(query, key, value):
-    if _alone(query, key, value):
-        return _linear_attention_forward_in_place(query, key, value)
+    reuse = _reuse(query, key, value)
     low = _of_product(query, key, value)
     dtype = _of_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = _cast(low, value)[0]
     query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
+    phi = _where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
+    psi = _where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
-    output = ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
+    part = reuse.div((phi.to(low) @ state).to(wide), total.unsqueeze(-1))
+    output = part.to(dtype)
     return output, state, total
-
-
-def _linear_attention_forward_in_place(query, key, value):
-    low = _of_product(query, key, value)
-    dtype = _of_float32(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    state = psi.mT.to(low) @ value
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
-    output = (phi.to(low) @ state).to(wide).div_(total.unsqueeze(-1)).to(dtype)
-    return output, state, total
-
-
-def _linear_attention_backward(ctx, G):
-    query, key, value, output, state, total = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    value, state = _cast(low, value, state)
-    query, key, output, total, G = _cast(wide, query, key, output, total, G)
-    grad_query = grad_key = grad_value = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        grad_total = -(G * output).sum(-1) / total
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-        grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
-    if ctx.needs_input_grad[0]:
-        ratio = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
-        psi_sum = psi.sum(-2, keepdim=True)
-        grad_phi = ratio.addcmul_(grad_total.unsqueeze(-1), psi_sum)
-        grad_query = torch.ops.aten.elu_backward(
-            grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
-        )
-    if ctx.needs_input_grad[1]:
-        total2 = phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2)
-        grad_psi = (value @ grad_state.mT).to(wide).add_(total2)
-        grad_key = torch.ops.aten.elu_backward(
-            grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
-        )
-    if ctx.needs_input_grad[2]:
-        grad_value = psi.to(low) @ grad_state
-    return grad_query, grad_key, grad_value
 
 
 class _LinearAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _linear_attention_forward(query, key, value)
+    forward = staticmethod(_linear_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -228,14 +201,40 @@ class _LinearAttention(Function):
     def backward(ctx, G, _grad_state, _grad_total):
         if G is None:
             return (None,) * 3
+        query, key, value, output, state, total = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if _alone(G):
-            return _linear_attention_backward(ctx, G)
-        query, key, value, output, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            value, state = _cast(low, value, state)
+            query, key, output, total, G = _cast(wide, query, key, output, total, G)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                grad_total = -(G * output).sum(-1) / total
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+                phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
+                grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+            if ctx.needs_input_grad[0]:
+                ratio = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+                psi_sum = psi.sum(-2, keepdim=True)
+                grad_phi = ratio.addcmul_(grad_total.unsqueeze(-1), psi_sum)
+                grad_query = torch.ops.aten.elu_backward(
+                    grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
+                )
+            if ctx.needs_input_grad[1]:
+                total2 = phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2)
+                grad_psi = (value @ grad_state.mT).to(wide).add_(total2)
+                grad_key = torch.ops.aten.elu_backward(
+                    grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
+                )
+            if ctx.needs_input_grad[2]:
+                grad_value = psi.to(low) @ grad_state
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
-        grad_query = grad_key = grad_value = None
         e2 = query.clamp(max=0).exp()
         mask = query > 0
         phi = _where(mask, 1 + query, e2)

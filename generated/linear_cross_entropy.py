@@ -135,8 +135,32 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -165,16 +189,7 @@ def _applied(function, *args):
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_mean_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    reuse = _reuse(input, linear_weight, target, linear_bias, weight)
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
     with _exact(input):
@@ -183,92 +198,9 @@ def _linear_cross_entropy_mean_forward(
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
         part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part2 = (
-            (label_smoothing - 1) * picked2
-            if weight is None
-            else (label_smoothing - 1) * picked * picked2
-        )
-        difference = part2 - chosen2
-        loss = torch.where(mask, difference, 0)
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=wide)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-def _linear_cross_entropy_mean_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part2 = (
-            (label_smoothing - 1) * picked2
-            if weight is None
-            else (label_smoothing - 1) * picked * picked2
-        )
-        difference = part2 - chosen2
-        loss = torch.where(mask, difference, 0)
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=wide)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        return (total / count).to(dtype)
-
-
-def _linear_cross_entropy_mean_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
+        X = part if linear_bias is None else reuse.add(part, linear_bias)
         part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        F = reuse.log_softmax(part2, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
@@ -298,79 +230,9 @@ def _linear_cross_entropy_mean_forward_in_place(
         return average, F, count
 
 
-def _linear_cross_entropy_mean_backward(ctx, G):
-    input, linear_weight, target, _, weight, average, F, count = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    ratio2 = (label_smoothing - 1) * G / count
-    mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product = (
-            ratio2
-            if weight is None
-            else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
-        )
-        part = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).expand(F.shape)
-        )
-        part2 = product.expand(chosen2.shape) if weight is None else product
-        placed = part.scatter_add(1, chosen2, part2)
-        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part3, mask2)
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        chosen4 = torch.where(mask, -G * average / count, 0)
-        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen5.index_add(0, chosen, chosen3)
-        grad_weight = placed2.index_add(0, chosen, chosen4)
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_mean_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -384,12 +246,9 @@ class _LinearCrossEntropyMean(Function):
         average, F, count = output
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(
             input,
             linear_weight,
@@ -406,8 +265,6 @@ class _LinearCrossEntropyMean(Function):
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
-        if _alone(G):
-            return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
             linear_weight,
@@ -415,18 +272,75 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average,
-            _,
-            _,
+            F,
+            count,
         ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = _cast(low, input, linear_weight)
+            weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
+            ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            ratio2 = (label_smoothing - 1) * G / count
+            mask2 = mask.unsqueeze(1)
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                product = (
+                    ratio2
+                    if weight is None
+                    else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
+                )
+                part = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).expand(F.shape)
+                )
+                part2 = product.expand(chosen2.shape) if weight is None else product
+                placed = part.scatter_add(1, chosen2, part2)
+                part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+                grad_X = _masked_(part3, mask2)
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
+                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
+                chosen4 = torch.where(mask, -G * average / count, 0)
+                total = (
+                    torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+                )
+                product2 = ratio * total if label_smoothing != 0 else None
+                chosen5 = product2 if label_smoothing != 0 else zeros
+                placed2 = chosen5.index_add(0, chosen, chosen3)
+                grad_weight = placed2.index_add(0, chosen, chosen4)
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
+        weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, average, G = _cast(wide, weight, average, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
@@ -500,16 +414,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_sum_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    reuse = _reuse(input, linear_weight, target, linear_bias, weight)
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
     with _exact(input):
@@ -518,70 +423,9 @@ def _linear_cross_entropy_sum_forward(
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
         part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-def _linear_cross_entropy_sum_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
-        return loss.sum().to(dtype)
-
-
-def _linear_cross_entropy_sum_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
+        X = part if linear_bias is None else reuse.add(part, linear_bias)
         part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        F = reuse.log_softmax(part2, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
@@ -600,77 +444,9 @@ def _linear_cross_entropy_sum_forward_in_place(
         return total, F
 
 
-def _linear_cross_entropy_sum_backward(ctx, G):
-    input, linear_weight, target, _, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing * G / linear_weight_shape[0]
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    mask2 = mask.unsqueeze(1)
-    product = (label_smoothing - 1) * G
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product2 = (
-            product
-            if weight is None
-            else (product * weight.index_select(0, chosen)).unsqueeze(1)
-        )
-        part = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).expand(F.shape)
-        )
-        part2 = product2.expand(chosen2.shape) if weight is None else product2
-        placed = part.scatter_add(1, chosen2, part2)
-        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part3, mask2)
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product3 = product * F.gather(1, chosen2).squeeze(1)
-        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product4 = ratio * total if label_smoothing != 0 else None
-        chosen3 = product4 if label_smoothing != 0 else zeros
-        grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product3, 0))
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_sum_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -684,12 +460,9 @@ class _LinearCrossEntropySum(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -697,18 +470,73 @@ class _LinearCrossEntropySum(Function):
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
-            return _linear_cross_entropy_sum_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = _cast(low, input, linear_weight)
+            weight, F, G = _cast(wide, weight, F, G)
+            ratio = -label_smoothing * G / linear_weight_shape[0]
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            mask2 = mask.unsqueeze(1)
+            product = (label_smoothing - 1) * G
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                product2 = (
+                    product
+                    if weight is None
+                    else (product * weight.index_select(0, chosen)).unsqueeze(1)
+                )
+                part = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).expand(F.shape)
+                )
+                part2 = product2.expand(chosen2.shape) if weight is None else product2
+                placed = part.scatter_add(1, chosen2, part2)
+                part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+                grad_X = _masked_(part3, mask2)
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
+                product3 = product * F.gather(1, chosen2).squeeze(1)
+                total = (
+                    torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+                )
+                product4 = ratio * total if label_smoothing != 0 else None
+                chosen3 = product4 if label_smoothing != 0 else zeros
+                grad_weight = chosen3.index_add(
+                    0, chosen, torch.where(mask, product3, 0)
+                )
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
+        weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = _cast(wide, weight, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         part = input @ linear_weight.mT
         X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
@@ -775,16 +603,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_none_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    reuse = _reuse(input, linear_weight, target, linear_bias, weight)
     low = _of_product(input, linear_weight, linear_bias, weight)
     dtype = _of_float32(input, linear_weight, linear_bias, weight)
     with _exact(input):
@@ -793,68 +612,9 @@ def _linear_cross_entropy_none_forward(
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
         part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0).to(dtype)
-        return loss, F
-
-
-def _linear_cross_entropy_none_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
-        product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        return torch.where(mask, difference, 0).to(dtype)
-
-
-def _linear_cross_entropy_none_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
+        X = part if linear_bias is None else reuse.add(part, linear_bias)
         part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        F = reuse.log_softmax(part2, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
@@ -872,78 +632,9 @@ def _linear_cross_entropy_none_forward_in_place(
         return loss, F
 
 
-def _linear_cross_entropy_none_backward(ctx, G):
-    input, linear_weight, target, _, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    weight_shape = ctx.weight_shape
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    mask2 = mask.unsqueeze(1)
-    product = (label_smoothing - 1) * G
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part = product if weight is None else product * weight.index_select(0, chosen)
-        product2 = part.unsqueeze(1)
-        full_weight = (
-            G.new_full((), 1, dtype=wide).expand(weight_shape)
-            if weight is None
-            else weight
-        )
-        product3 = ratio * G.unsqueeze(1) * full_weight
-        placed = product3.scatter_add_(1, chosen2, product2)
-        part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part2, mask2)
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product4 = product * F.gather(1, chosen2).squeeze(1)
-        part3 = torch.where(mask2, F, 0).mT.to(low)
-        chosen3 = torch.where(mask, G, 0).to(low)
-        product5 = part3 @ chosen3 if label_smoothing != 0 else None
-        product6 = product5.to(wide) if label_smoothing != 0 else None
-        product7 = ratio * product6 if label_smoothing != 0 else None
-        chosen4 = product7 if label_smoothing != 0 else zeros
-        grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product4, 0))
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_none_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -957,12 +648,9 @@ class _LinearCrossEntropyNone(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = _of_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -970,18 +658,75 @@ class _LinearCrossEntropyNone(Function):
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
-            return _linear_cross_entropy_none_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        weight_shape = (linear_weight.shape[0],)
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = _cast(low, input, linear_weight)
+            weight, F, G = _cast(wide, weight, F, G)
+            ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            mask2 = mask.unsqueeze(1)
+            product = (label_smoothing - 1) * G
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                part = (
+                    product
+                    if weight is None
+                    else product * weight.index_select(0, chosen)
+                )
+                product2 = part.unsqueeze(1)
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
+                )
+                product3 = ratio * G.unsqueeze(1) * full_weight
+                placed = product3.scatter_add_(1, chosen2, product2)
+                part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
+                grad_X = _masked_(part2, mask2)
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
+                product4 = product * F.gather(1, chosen2).squeeze(1)
+                part3 = torch.where(mask2, F, 0).mT.to(low)
+                chosen3 = torch.where(mask, G, 0).to(low)
+                product5 = part3 @ chosen3 if label_smoothing != 0 else None
+                product6 = product5.to(wide) if label_smoothing != 0 else None
+                product7 = ratio * product6 if label_smoothing != 0 else None
+                chosen4 = product7 if label_smoothing != 0 else zeros
+                grad_weight = chosen4.index_add(
+                    0, chosen, torch.where(mask, product4, 0)
+                )
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = _cast(wide, weight, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         part = input @ linear_weight.mT
         X = part if linear_bias is None else part + linear_bias
         mask = target != ignore_index
@@ -1052,21 +797,9 @@ class _LinearCrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _LinearCrossEntropyMean,
-        _linear_cross_entropy_mean_forward,
-        _linear_cross_entropy_mean_composed,
-    ),
-    "sum": (
-        _LinearCrossEntropySum,
-        _linear_cross_entropy_sum_forward,
-        _linear_cross_entropy_sum_composed,
-    ),
-    "none": (
-        _LinearCrossEntropyNone,
-        _linear_cross_entropy_none_forward,
-        _linear_cross_entropy_none_composed,
-    ),
+    "mean": (_LinearCrossEntropyMean, _linear_cross_entropy_mean_forward),
+    "sum": (_LinearCrossEntropySum, _linear_cross_entropy_sum_forward),
+    "none": (_LinearCrossEntropyNone, _linear_cross_entropy_none_forward),
 }
 
 
@@ -1244,21 +977,11 @@ def linear_cross_entropy(
             "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = _distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if forward_ad._current_level >= 0:
-        return composed(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         result = forward(
             input,
             linear_weight,

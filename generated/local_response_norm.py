@@ -85,6 +85,28 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -116,23 +138,7 @@ def _batched(forward, in_dims, given):
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
-    if _alone(input):
-        return _local_response_norm_forward_in_place(input, window, alpha, beta, k)
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
-    count = (window - 1) // 2
-    count2 = window // 2
-    input_squared = input.square()
-    added = count2 + count + 1
-    part = input.shape[2:]
-    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
-    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
-    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-    divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
-    return (input * divisor**-beta).to(dtype)
-
-
-def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
+    reuse = _reuse(input)
     dtype = _of_float32(input)
     input = _wide(input)[0]
     count = (window - 1) // 2
@@ -144,48 +150,13 @@ def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
     zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
     part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
     product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
-    divisor = product.add_(k)
-    return divisor.pow_(-beta).mul_(input).to(dtype)
-
-
-def _local_response_norm_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    window = ctx.window
-    alpha = ctx.alpha
-    beta = ctx.beta
-    k = ctx.k
-    input, G = _wide(input, G)
-    count = (window - 1) // 2
-    count2 = window // 2
-    input_squared = input.square()
-    added = count2 + count + 1
-    part = input.shape[2:]
-    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
-    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
-    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-    product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
-    divisor = product.add_(k)
-    part3 = -beta
-    product2 = (part3 * G).mul_(input).mul_(divisor ** -(1 + beta))
-    zeros3 = G.new_zeros(()).expand(input.shape)
-    grad_divisor = product2 if part3 != 0 else zeros3
-    added2 = count + count2 + 1
-    part4 = input.shape[2:]
-    zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
-    zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
-    part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
-    total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
-    part6 = divisor.pow_(part3).mul_(G)
-    grad_input = part6.addcmul_(2 * alpha / window * input, total)
-    return grad_input, None, None, None, None
+    divisor = reuse.add(product, k)
+    return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
 
 class _LocalResponseNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, window, alpha, beta, k):
-        return _local_response_norm_forward(input, window, alpha, beta, k)
+    forward = staticmethod(_local_response_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -198,14 +169,13 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _local_response_norm_backward(ctx, G)
         (input,) = ctx.saved_tensors
         window = ctx.window
         alpha = ctx.alpha
         beta = ctx.beta
         k = ctx.k
         input, G = _wide(input, G)
+        reuse = _reuse(G)
         count = (window - 1) // 2
         count2 = window // 2
         input_squared = input.square()
@@ -214,18 +184,20 @@ class _LocalResponseNorm(Function):
         zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
         zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
         part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-        divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+        product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+        divisor = reuse.add(product, k)
         part3 = -beta
-        product = part3 * G * input * divisor ** -(1 + beta)
+        product2 = reuse.mul(reuse.mul(part3 * G, input), divisor ** -(1 + beta))
         zeros3 = G.new_zeros(()).expand(input.shape)
-        grad_divisor = product if part3 != 0 else zeros3
+        grad_divisor = product2 if part3 != 0 else zeros3
         added2 = count + count2 + 1
         part4 = input.shape[2:]
         zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
         zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
         part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
         total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
-        grad_input = G * divisor**part3 + 2 * alpha / window * input * total
+        part6 = reuse.mul(reuse.pow(divisor, part3), G)
+        grad_input = reuse.addcmul(part6, 2 * alpha / window * input, total)
         return grad_input, None, None, None, None
 
 

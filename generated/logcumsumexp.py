@@ -88,6 +88,28 @@ def _recurrence(x, w, dim):
     return x.movedim(-1, dim)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -124,21 +146,9 @@ def _logcumsumexp_forward(A, dim):
     return A.logcumsumexp(dim).to(dtype)
 
 
-def _logcumsumexp_backward(ctx, G):
-    A, F = ctx.saved_tensors
-    dim = ctx.dim
-    A, F, G = _wide(A, F, G)
-    part = F.clamp_min(torch.finfo(G.dtype).min)
-    grad_A = (A - part).exp_().mul_(_decayed_sum(G, part, dim))
-    return grad_A, None
-
-
 class _Logcumsumexp(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _logcumsumexp_forward(A, dim)
+    forward = staticmethod(_logcumsumexp_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -149,13 +159,12 @@ class _Logcumsumexp(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _logcumsumexp_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         A, F, G = _wide(A, F, G)
+        reuse = _reuse(G)
         part = F.clamp_min(torch.finfo(G.dtype).min)
-        grad_A = _decayed_sum(G, part, dim) * (A - part).exp()
+        grad_A = reuse.mul(reuse.exp(A - part), _decayed_sum(G, part, dim))
         return grad_A, None
 
 

@@ -89,6 +89,28 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -120,52 +142,16 @@ def _batched(forward, in_dims, given):
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
-    if _alone(input):
-        return _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride)
+    reuse = _reuse(input)
     dtype = _of_float32(input)
     input = _wide(input)[0]
     total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return (total ** _quotient(1, norm_type)).to(dtype)
-
-
-def _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride):
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
-    total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return total.pow_(_quotient(1, norm_type)).to(dtype)
-
-
-def _lp_pool1d_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    norm_type = ctx.norm_type
-    kernel_size = ctx.kernel_size
-    stride = ctx.stride
-    input, G = _wide(input, G)
-    part = input.unfold(2, kernel_size, stride)
-    difference = _quotient(1, norm_type) - 1
-    power = (part**norm_type).sum(3).pow_(difference) if norm_type != 0 else None
-    position = _positions(kernel_size, G).unsqueeze(1)
-    added = position + stride * _positions(G.shape[2], G)
-    product = power.unsqueeze(2).mul_(G.unsqueeze(2)) if norm_type != 0 else None
-    product2 = (part.mT ** (norm_type - 1)).mul_(product) if norm_type != 0 else None
-    zeros = G.new_zeros(()).expand(input.shape)
-    zeros2 = G.new_zeros(input.shape)
-    product3 = kernel_size * G.shape[2]
-    mask = norm_type != 0
-    part2 = input.shape[0]
-    part3 = input.shape[1]
-    part4 = product2.reshape((part2, part3, product3)) if mask else None
-    part5 = added.flatten()
-    grad_input = zeros2.index_add_(2, part5, part4) if norm_type != 0 else zeros
-    return grad_input, None, None, None
+    return reuse.pow(total, _quotient(1, norm_type)).to(dtype)
 
 
 class _LpPool1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, norm_type, kernel_size, stride):
-        return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
+    forward = staticmethod(_lp_pool1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -177,20 +163,25 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _lp_pool1d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input, G = _wide(input, G)
+        reuse = _reuse(G)
         part = input.unfold(2, kernel_size, stride)
         difference = _quotient(1, norm_type) - 1
-        power = (part**norm_type).sum(3) ** difference if norm_type != 0 else None
+        power = (
+            reuse.pow((part**norm_type).sum(3), difference) if norm_type != 0 else None
+        )
         position = _positions(kernel_size, G).unsqueeze(1)
         added = position + stride * _positions(G.shape[2], G)
-        product = G.unsqueeze(2) * power.unsqueeze(2) if norm_type != 0 else None
-        product2 = product * part.mT ** (norm_type - 1) if norm_type != 0 else None
+        product = (
+            reuse.mul(power.unsqueeze(2), G.unsqueeze(2)) if norm_type != 0 else None
+        )
+        product2 = (
+            reuse.mul(part.mT ** (norm_type - 1), product) if norm_type != 0 else None
+        )
         zeros = G.new_zeros(()).expand(input.shape)
         zeros2 = G.new_zeros(input.shape)
         product3 = kernel_size * G.shape[2]
@@ -199,7 +190,9 @@ class _LpPool1d(Function):
         part3 = input.shape[1]
         part4 = product2.reshape((part2, part3, product3)) if mask else None
         part5 = added.flatten()
-        grad_input = zeros2.index_add(2, part5, part4) if norm_type != 0 else zeros
+        grad_input = (
+            reuse.index_add(zeros2, 2, part5, part4) if norm_type != 0 else zeros
+        )
         return grad_input, None, None, None
 
 

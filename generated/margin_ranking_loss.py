@@ -115,6 +115,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -142,29 +164,16 @@ def _applied(function, *args):
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
-    if _alone(input1, input2, target):
-        return _margin_ranking_loss_mean_forward_in_place(
-            input1, input2, target, margin
-        )
+    reuse = _reuse(input1, input2, target)
     dtype = _of_float32(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
-    loss = (margin - target * (input1 - input2)).clamp(min=0)
-    return loss.mean().to(dtype)
-
-
-def _margin_ranking_loss_mean_forward_in_place(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
+    loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
     return loss.mean().to(dtype)
 
 
 class _MarginRankingLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _margin_ranking_loss_mean_forward(input1, input2, target, margin)
+    forward = staticmethod(_margin_ranking_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -192,27 +201,16 @@ class _MarginRankingLossMean(Function):
 
 
 def _margin_ranking_loss_sum_forward(input1, input2, target, margin):
-    if _alone(input1, input2, target):
-        return _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin)
+    reuse = _reuse(input1, input2, target)
     dtype = _of_float32(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
-    loss = (margin - target * (input1 - input2)).clamp(min=0)
-    return loss.sum().to(dtype)
-
-
-def _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
+    loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
     return loss.sum().to(dtype)
 
 
 class _MarginRankingLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _margin_ranking_loss_sum_forward(input1, input2, target, margin)
+    forward = staticmethod(_margin_ranking_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -240,27 +238,16 @@ class _MarginRankingLossSum(Function):
 
 
 def _margin_ranking_loss_none_forward(input1, input2, target, margin):
-    if _alone(input1, input2, target):
-        return _margin_ranking_loss_none_forward_in_place(
-            input1, input2, target, margin
-        )
+    reuse = _reuse(input1, input2, target)
     dtype = _promoted(input1, input2, target)
     input1, input2, target = _wide(input1, input2, target)
-    return (margin - target * (input1 - input2)).clamp(min=0).to(dtype)
-
-
-def _margin_ranking_loss_none_forward_in_place(input1, input2, target, margin):
-    dtype = _promoted(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    return (margin - (input1 - input2).mul_(target)).clamp_(min=0).to(dtype)
+    clamped = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
+    return clamped.to(dtype)
 
 
 class _MarginRankingLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _margin_ranking_loss_none_forward(input1, input2, target, margin)
+    forward = staticmethod(_margin_ranking_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

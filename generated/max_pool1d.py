@@ -45,6 +45,28 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -71,22 +93,9 @@ def _max_pool1d_forward(input, kernel_size, stride):
     return output, winner
 
 
-def _max_pool1d_backward(ctx, G):
-    (winner,) = ctx.saved_tensors
-    stride = ctx.stride
-    input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    added = winner + stride * _positions(G.shape[2], G)
-    grad_input = G.new_zeros(input_shape).scatter_add_(2, added, G)
-    return grad_input, None, None
-
-
 class _MaxPool1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_size, stride):
-        return _max_pool1d_forward(input, kernel_size, stride)
+    forward = staticmethod(_max_pool1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -102,14 +111,13 @@ class _MaxPool1d(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _max_pool1d_backward(ctx, G)
         (winner,) = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         added = winner + stride * _positions(G.shape[2], G)
-        grad_input = G.new_zeros(input_shape).scatter_add(2, added, G)
+        grad_input = reuse.scatter_add(G.new_zeros(input_shape), 2, added, G)
         return grad_input, None, None
 
 

@@ -86,6 +86,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -94,7 +116,9 @@ def _kept(x, kept):
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
@@ -126,24 +150,9 @@ def _maximum_forward(A, B):
     return torch.maximum(A, B).to(dtype)
 
 
-def _maximum_backward(ctx, G):
-    A, B = ctx.saved_tensors
-    A, B, G = _wide(A, B, G)
-    grad_A = grad_B = None
-    chosen = _masked_(0.5 * G, A == B)
-    if ctx.needs_input_grad[0]:
-        grad_A = _where(B < A, G, 0).add_(chosen)
-    if ctx.needs_input_grad[1]:
-        grad_B = _where(A < B, G, 0).add_(chosen)
-    return grad_A, grad_B
-
-
 class _Maximum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _maximum_forward(A, B)
+    forward = staticmethod(_maximum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -152,16 +161,15 @@ class _Maximum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _maximum_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
-        chosen = torch.where(A == B, 0.5 * G, 0)
+        reuse = _reuse(G)
+        chosen = _masked_(0.5 * G, A == B)
         if ctx.needs_input_grad[0]:
-            grad_A = _where(B < A, G, 0) + chosen
+            grad_A = reuse.add(_where(B < A, G, 0), chosen)
         if ctx.needs_input_grad[1]:
-            grad_B = _where(A < B, G, 0) + chosen
+            grad_B = reuse.add(_where(A < B, G, 0), chosen)
         return grad_A, grad_B
 
 

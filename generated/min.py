@@ -35,6 +35,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -61,24 +83,9 @@ def _min_forward(A, dim, keepdim):
     return values, indices
 
 
-def _min_backward(ctx, G):
-    (indices,) = ctx.saved_tensors
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A_shape = ctx.A_shape
-    G = _wide(G)[0]
-    G = G if keepdim else G.unsqueeze(dim)
-    indices = indices if keepdim else indices.unsqueeze(dim)
-    grad_A = G.new_zeros(A_shape).scatter_add_(dim, indices, G)
-    return grad_A, None, None
-
-
 class _Min(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _min_forward(A, dim, keepdim)
+    forward = staticmethod(_min_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -95,16 +102,15 @@ class _Min(Function):
     def backward(ctx, G, _grad_indices):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _min_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
-        grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, G)
+        grad_A = reuse.scatter_add(G.new_zeros(A_shape), dim, indices, G)
         return grad_A, None, None
 
 

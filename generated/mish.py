@@ -91,19 +91,9 @@ def _mish_forward(input):
     return torch.nn.functional.mish(input).to(dtype)
 
 
-def _mish_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
-    grad_input = torch.ops.aten.mish_backward(G, input)
-    return grad_input
-
-
 class _Mish(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _mish_forward(input)
+    forward = staticmethod(_mish_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -112,9 +102,11 @@ class _Mish(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _mish_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if _alone(G):
+            input, G = _for_kernel(input, G)
+            grad_input = torch.ops.aten.mish_backward(G, input)
+            return grad_input
         input, G = _wide(input, G)
         bounded = torch.nn.functional.softplus(input).tanh()
         u = 1 - bounded.square()

@@ -92,6 +92,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -112,8 +134,7 @@ def _applied(function, *args):
 
 
 def _mmd_forward(X, Y, gamma):
-    if _alone(X, Y):
-        return _mmd_forward_in_place(X, Y, gamma)
+    reuse = _reuse(X, Y)
     dtype = _of_float32(X, Y)
     X, Y = _wide(X, Y)
     part = X.detach()
@@ -123,38 +144,9 @@ def _mmd_forward(X, Y, gamma):
     total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
     added = total + total.squeeze(1)
-    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-    Kxx = (part2 * part3).exp()
-    part4 = Y.detach()
-    mean2 = part4.mean(0)
-    centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
-    X_centred2 = X - centre2
-    Y_centred = Y - centre2
-    total2 = Y_centred.square().sum(1, keepdim=True)
-    total3 = total2.squeeze(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total3
-    part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kxy = (part2 * part5).exp()
-    part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-    Kyy = (part2 * part6.clamp_min(0)).exp()
-    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
-    return distance, centre, Kxx, centre2, Kxy, Kyy
-
-
-def _mmd_forward_in_place(X, Y, gamma):
-    dtype = _of_float32(X, Y)
-    X, Y = _wide(X, Y)
-    part = X.detach()
-    mean = part.mean(0)
-    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
-    X_centred = X - centre
-    total = X_centred.square().sum(1, keepdim=True)
-    part2 = -gamma
-    added = total + total.squeeze(1)
-    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2, out=added)
-    part4 = part3.clamp_min_(0)
-    Kxx = part4.mul_(part2).exp_()
+    part3 = reuse.addmm(added, X_centred, X_centred.mT, alpha=-2)
+    part4 = reuse.clamp_min(part3, 0)
+    Kxx = reuse.exp(reuse.mul(part4, part2))
     part5 = Y.detach()
     mean2 = part5.mean(0)
     centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
@@ -163,50 +155,20 @@ def _mmd_forward_in_place(X, Y, gamma):
     total2 = Y_centred.square().sum(1, keepdim=True)
     total3 = total2.squeeze(1)
     added2 = X_centred2.square().sum(1, keepdim=True) + total3
-    part6 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2, out=added2)
-    part7 = part6.clamp_min_(0)
-    Kxy = part7.mul_(part2).exp_()
+    part6 = reuse.addmm(added2, X_centred2, Y_centred.mT, alpha=-2)
+    part7 = reuse.clamp_min(part6, 0)
+    Kxy = reuse.exp(reuse.mul(part7, part2))
     part8 = total2 + total3
-    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2, out=part8)
-    Kyy = part9.clamp_min_(0).mul_(part2).exp_()
+    part9 = reuse.addmm(part8, Y_centred, Y_centred.mT, alpha=-2)
+    Kyy = reuse.exp(reuse.mul(reuse.clamp_min(part9, 0), part2))
     difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
     distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
-def _mmd_backward(ctx, G):
-    X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
-    gamma = ctx.gamma
-    given = _wide(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
-    X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
-    grad_X = grad_Y = None
-    X_centred = X - centre2
-    Y_centred = Y - centre2
-    product = gamma * G
-    if ctx.needs_input_grad[0]:
-        X_centred2 = X - centre
-        difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
-        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
-        ratio = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product2).div_(X.shape[0])
-        added = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
-        grad_X = added.mul_(product / X.shape[0])
-    if ctx.needs_input_grad[1]:
-        product3 = Kxy.sum(0).unsqueeze(1) * Y_centred
-        difference2 = product3.sub_(Kxy.mT @ X_centred)
-        product4 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-        part = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
-        ratio2 = part.div_(Y.shape[0])
-        added2 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
-        grad_Y = added2.mul_(product / Y.shape[0])
-    return grad_X, grad_Y, None
-
-
 class _Mmd(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(X, Y, gamma):
-        return _mmd_forward(X, Y, gamma)
+    forward = staticmethod(_mmd_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -230,12 +192,32 @@ class _Mmd(Function):
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _mmd_backward(ctx, G)
-        X, Y, _, _, _, _, _ = ctx.saved_tensors
+        X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
-        X, Y, G = _wide(X, Y, G)
         grad_X = grad_Y = None
+        if _alone(G):
+            given = _wide(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+            X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
+            X_centred = X - centre2
+            Y_centred = Y - centre2
+            product = gamma * G
+            if ctx.needs_input_grad[0]:
+                X_centred2 = X - centre
+                difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
+                product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
+                ratio = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product2).div_(X.shape[0])
+                added = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
+                grad_X = added.mul_(product / X.shape[0])
+            if ctx.needs_input_grad[1]:
+                product3 = Kxy.sum(0).unsqueeze(1) * Y_centred
+                difference2 = product3.sub_(Kxy.mT @ X_centred)
+                product4 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+                part = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
+                ratio2 = part.div_(Y.shape[0])
+                added2 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
+                grad_Y = added2.mul_(product / Y.shape[0])
+            return grad_X, grad_Y, None
+        X, Y, G = _wide(X, Y, G)
         part2 = -gamma
         part4 = Y.detach()
         mean2 = part4.mean(0)

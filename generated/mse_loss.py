@@ -75,6 +75,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -95,40 +117,16 @@ def _applied(function, *args):
 
 
 def _mse_loss_mean_forward(input, target):
-    if _alone(input, target):
-        return _mse_loss_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (input - target).square()
+    loss = reuse.square(input - target)
     return loss.mean().to(dtype)
-
-
-def _mse_loss_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (input - target).square_()
-    return loss.mean().to(dtype)
-
-
-def _mse_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    u = input - target
-    if ctx.needs_input_grad[0]:
-        part = 2 * G / math.prod(input.shape)
-        grad_input = part * u if ctx.needs_input_grad[1] else u.mul_(part)
-    if ctx.needs_input_grad[1]:
-        grad_target = u.mul_(-2 * G / math.prod(input.shape))
-    return grad_input, grad_target
 
 
 class _MseLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _mse_loss_mean_forward(input, target)
+    forward = staticmethod(_mse_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -137,54 +135,30 @@ class _MseLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _mse_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         u = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G / math.prod(input.shape) * u
+            part = 2 * G / math.prod(input.shape)
+            grad_input = part * u if ctx.needs_input_grad[1] else reuse.mul(u, part)
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G / math.prod(input.shape) * u
+            grad_target = reuse.mul(u, -2 * G / math.prod(input.shape))
         return grad_input, grad_target
 
 
 def _mse_loss_sum_forward(input, target):
-    if _alone(input, target):
-        return _mse_loss_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = (input - target).square()
+    loss = reuse.square(input - target)
     return loss.sum().to(dtype)
-
-
-def _mse_loss_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = (input - target).square_()
-    return loss.sum().to(dtype)
-
-
-def _mse_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    u = input - target
-    if ctx.needs_input_grad[0]:
-        part = 2 * G
-        grad_input = part * u if ctx.needs_input_grad[1] else u.mul_(part)
-    if ctx.needs_input_grad[1]:
-        grad_target = u.mul_(-2 * G)
-    return grad_input, grad_target
 
 
 class _MseLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _mse_loss_sum_forward(input, target)
+    forward = staticmethod(_mse_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -193,51 +167,29 @@ class _MseLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _mse_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         u = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G * u
+            part = 2 * G
+            grad_input = part * u if ctx.needs_input_grad[1] else reuse.mul(u, part)
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G * u
+            grad_target = reuse.mul(u, -2 * G)
         return grad_input, grad_target
 
 
 def _mse_loss_none_forward(input, target):
-    if _alone(input, target):
-        return _mse_loss_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    return (input - target).square().to(dtype)
-
-
-def _mse_loss_none_forward_in_place(input, target):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    return (input - target).square_().to(dtype)
-
-
-def _mse_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    u = input - target
-    if ctx.needs_input_grad[0]:
-        grad_input = (2 * G).mul_(u)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-2 * G).mul_(u)
-    return grad_input, grad_target
+    return reuse.square(input - target).to(dtype)
 
 
 class _MseLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _mse_loss_none_forward(input, target)
+    forward = staticmethod(_mse_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -246,16 +198,15 @@ class _MseLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _mse_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         u = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G * u
+            grad_input = reuse.mul(2 * G, u)
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G * u
+            grad_target = reuse.mul(-2 * G, u)
         return grad_input, grad_target
 
 

@@ -142,6 +142,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -150,11 +172,18 @@ def _kept(x, kept):
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -188,76 +217,22 @@ def _batched(forward, in_dims, given):
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
-        return _multi_margin_loss_mean_forward_in_place(
-            input, target, weight, p, margin
-        )
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
+    chosen = _masked_(reuse.pow(_guarded(reuse.relu(excess), mask, 1), p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.mean().to(dtype)
-
-
-def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.mean().to(dtype)
-
-
-def _multi_margin_loss_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-    excess_positive = excess.relu()
-    if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p * G
-        product = (
-            part
-            if weight is None
-            else part * weight.index_select(0, target).unsqueeze(1)
-        )
-        part2 = p - 1
-        power = (
-            excess_positive**part2
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part2)
-        )
-        product2 = power.mul_(product / (input.shape[0] * input.shape[1]))
-        grad_excess = _where(mask2, product2, 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
-    if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        total = _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-        grad_weight = G / (input.shape[0] * input.shape[1]) * placed
-    return grad_input, None, grad_weight, None, None
 
 
 class _MultiMarginLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_mean_forward(input, target, weight, p, margin)
+    forward = staticmethod(_multi_margin_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -270,14 +245,13 @@ class _MultiMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _multi_margin_loss_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        reuse = _reuse(G)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -288,14 +262,19 @@ class _MultiMarginLossMean(Function):
                 if weight is None
                 else part * weight.index_select(0, target).unsqueeze(1)
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            product2 = product / (input.shape[0] * input.shape[1]) * power
+            part2 = p - 1
+            power = (
+                _guarded(excess_positive, mask2, 1) ** part2
+                if ctx.needs_input_grad[2]
+                else reuse.pow(_guarded(excess_positive, mask2, 1), part2)
+            )
+            product2 = reuse.mul(power, product / (input.shape[0] * input.shape[1]))
             grad_excess = _where(mask2, product2, 0)
-            part2 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
+            part3 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = reuse.scatter_add(grad_excess, 1, target.unsqueeze(1), part3)
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            total = torch.where(mask, power2, 0).sum(1)
+            power2 = reuse.pow(_guarded(excess_positive, mask, 1), p)
+            total = _masked_(power2, mask).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / (input.shape[0] * input.shape[1]) * placed
         return grad_input, None, grad_weight, None, None
@@ -354,73 +333,22 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
-        return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
+    chosen = _masked_(reuse.pow(_guarded(reuse.relu(excess), mask, 1), p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.sum().to(dtype)
-
-
-def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.sum().to(dtype)
-
-
-def _multi_margin_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-    excess_positive = excess.relu()
-    if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p * G
-        product = (
-            part
-            if weight is None
-            else part * weight.index_select(0, target).unsqueeze(1)
-        )
-        part2 = p - 1
-        power = (
-            excess_positive**part2
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part2)
-        )
-        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
-    if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        total = _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-        grad_weight = G / input.shape[1] * placed
-    return grad_input, None, grad_weight, None, None
 
 
 class _MultiMarginLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_sum_forward(input, target, weight, p, margin)
+    forward = staticmethod(_multi_margin_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -433,14 +361,13 @@ class _MultiMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _multi_margin_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        reuse = _reuse(G)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -451,13 +378,18 @@ class _MultiMarginLossSum(Function):
                 if weight is None
                 else part * weight.index_select(0, target).unsqueeze(1)
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
-            part2 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
+            part2 = p - 1
+            power = (
+                _guarded(excess_positive, mask2, 1) ** part2
+                if ctx.needs_input_grad[2]
+                else reuse.pow(_guarded(excess_positive, mask2, 1), part2)
+            )
+            grad_excess = _where(mask2, reuse.mul(power, product / input.shape[1]), 0)
+            part3 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = reuse.scatter_add(grad_excess, 1, target.unsqueeze(1), part3)
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            total = torch.where(mask, power2, 0).sum(1)
+            power2 = reuse.pow(_guarded(excess_positive, mask, 1), p)
+            total = _masked_(power2, mask).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
             grad_weight = G / input.shape[1] * placed
         return grad_input, None, grad_weight, None, None
@@ -514,73 +446,22 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
 
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
-        return _multi_margin_loss_none_forward_in_place(
-            input, target, weight, p, margin
-        )
+    reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
     position = _positions(input.shape[1], input)
     mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
+    chosen = _masked_(reuse.pow(_guarded(reuse.relu(excess), mask, 1), p), mask)
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.to(dtype)
-
-
-def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.to(dtype)
-
-
-def _multi_margin_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-    excess_positive = excess.relu()
-    if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p - 1
-        power = (
-            excess_positive**part
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part)
-        )
-        picked = None if weight is None else weight.index_select(0, target).unsqueeze(1)
-        part2 = p * G.unsqueeze(1)
-        part3 = part2 if weight is None else part2 * picked
-        product = power.mul_(part3 / input.shape[1])
-        grad_excess = _where(mask2, product, 0)
-        part4 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part4)
-    if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        product2 = G * _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
-        grad_weight = placed / input.shape[1]
-    return grad_input, None, grad_weight, None, None
 
 
 class _MultiMarginLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_none_forward(input, target, weight, p, margin)
+    forward = staticmethod(_multi_margin_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -593,31 +474,35 @@ class _MultiMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _multi_margin_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        reuse = _reuse(G)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            part = p - 1
+            power = (
+                _guarded(excess_positive, mask2, 1) ** part
+                if ctx.needs_input_grad[2]
+                else reuse.pow(_guarded(excess_positive, mask2, 1), part)
+            )
             picked = (
                 None if weight is None else weight.index_select(0, target).unsqueeze(1)
             )
-            part = p * G.unsqueeze(1)
-            part2 = part if weight is None else part * picked
-            product = part2 / input.shape[1] * power
+            part2 = p * G.unsqueeze(1)
+            part3 = part2 if weight is None else part2 * picked
+            product = reuse.mul(power, part3 / input.shape[1])
             grad_excess = _where(mask2, product, 0)
-            part3 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part3)
+            part4 = (-grad_excess.sum(1)).unsqueeze(1)
+            grad_input = reuse.scatter_add(grad_excess, 1, target.unsqueeze(1), part4)
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            product2 = G * torch.where(mask, power2, 0).sum(1)
+            power2 = reuse.pow(_guarded(excess_positive, mask, 1), p)
+            product2 = G * _masked_(power2, mask).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
             grad_weight = placed / input.shape[1]
         return grad_input, None, grad_weight, None, None

@@ -193,39 +193,9 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     return (total / part).to(dtype)
 
 
-def _nll_loss_mean_backward(ctx, G):
-    input, target, weight, average = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, average, G = _wide(input, weight, average, G)
-    grad_input = grad_weight = None
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    total = (
-        mask.sum(dtype=G.dtype)
-        if weight is None
-        else torch.where(mask, weight.index_select(0, chosen), 0).sum()
-    )
-    if ctx.needs_input_grad[0]:
-        ratio = (G / total).expand(target.shape)
-        part = input_shape[1]
-        grad_input = _class_loss_slope(ratio, target, weight, ignore_index, 1, part)
-    if ctx.needs_input_grad[2]:
-        part2 = -G
-        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = torch.where(mask, part2 * average / total, 0)
-        chosen3 = torch.where(mask, part2 / total * picked, 0)
-        placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen2)
-        grad_weight = placed.index_add(0, chosen, chosen3)
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_mean_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -242,8 +212,6 @@ class _NllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
@@ -251,6 +219,26 @@ class _NllLossMean(Function):
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
+        if _alone(G):
+            total = (
+                mask.sum(dtype=G.dtype)
+                if weight is None
+                else torch.where(mask, weight.index_select(0, chosen), 0).sum()
+            )
+            if ctx.needs_input_grad[0]:
+                ratio = (G / total).expand(target.shape)
+                part = input_shape[1]
+                grad_input = _class_loss_slope(
+                    ratio, target, weight, ignore_index, 1, part
+                )
+            if ctx.needs_input_grad[2]:
+                part2 = -G
+                picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                chosen2 = torch.where(mask, part2 * average / total, 0)
+                chosen3 = torch.where(mask, part2 / total * picked, 0)
+                placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen2)
+                grad_weight = placed.index_add(0, chosen, chosen3)
+            return grad_input, None, grad_weight, None
         picked = None if weight is None else weight.index_select(0, chosen)
         total = (
             mask.sum(dtype=G.dtype)
@@ -328,31 +316,9 @@ def _nll_loss_sum_forward(input, target, weight, ignore_index):
     return _class_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
-def _nll_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
-    grad_input = grad_weight = None
-    if ctx.needs_input_grad[0]:
-        part = G.expand(target.shape)
-        part2 = input_shape[1]
-        grad_input = _class_loss_slope(part, target, weight, ignore_index, 1, part2)
-    if ctx.needs_input_grad[2]:
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input_shape[1],))
-        grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_sum_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -367,13 +333,25 @@ class _NllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
+        if _alone(G):
+            if ctx.needs_input_grad[0]:
+                part = G.expand(target.shape)
+                part2 = input_shape[1]
+                grad_input = _class_loss_slope(
+                    part, target, weight, ignore_index, 1, part2
+                )
+            if ctx.needs_input_grad[2]:
+                mask = target != ignore_index
+                chosen = torch.where(mask, target, 0)
+                picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                zeros = G.new_zeros((input_shape[1],))
+                grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
+            return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)
@@ -440,30 +418,9 @@ def _nll_loss_none_forward(input, target, weight, ignore_index):
     return _class_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
-def _nll_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
-    grad_input = grad_weight = None
-    if ctx.needs_input_grad[0]:
-        part = input_shape[1]
-        grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
-    if ctx.needs_input_grad[2]:
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input_shape[1],))
-        grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_none_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -478,13 +435,22 @@ class _NllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
+        if _alone(G):
+            if ctx.needs_input_grad[0]:
+                part = input_shape[1]
+                grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
+            if ctx.needs_input_grad[2]:
+                mask = target != ignore_index
+                chosen = torch.where(mask, target, 0)
+                product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                zeros = G.new_zeros((input_shape[1],))
+                grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
+            return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)

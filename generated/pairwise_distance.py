@@ -73,43 +73,41 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
 
 
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -132,51 +130,19 @@ def _applied(function, *args):
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
-    if _alone(x1, x2):
-        return _pairwise_distance_forward_in_place(x1, x2, eps, keepdim)
+    reuse = _reuse(x1, x2)
     dtype = _promoted(x1, x2)
     x1, x2 = _wide(x1, x2)
-    delta = x1 - x2 + eps
-    squared = delta.square().sum(-1)
+    delta = reuse.add(x1 - x2, eps)
+    squared = reuse.square(delta).sum(-1)
     mask = squared != 0
-    output = torch.where(mask, torch.where(mask, squared, 1).sqrt(), 0)
+    output = torch.where(mask, _guarded(squared, mask, 1).sqrt(), 0)
     return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
-
-
-def _pairwise_distance_forward_in_place(x1, x2, eps, keepdim):
-    dtype = _promoted(x1, x2)
-    x1, x2 = _wide(x1, x2)
-    delta = (x1 - x2).add_(eps)
-    squared = delta.square_().sum(-1)
-    mask = squared != 0
-    output = torch.where(mask, squared.sqrt(), 0)
-    return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
-
-
-def _pairwise_distance_backward(ctx, G):
-    x1, x2, output = ctx.saved_tensors
-    eps = ctx.eps
-    keepdim = ctx.keepdim
-    x1, x2, output, G = _wide(x1, x2, output, G)
-    grad_x1 = grad_x2 = None
-    output = output if keepdim else output.unsqueeze(-1)
-    G = G if keepdim else G.unsqueeze(-1)
-    delta = (x1 - x2).add_(eps)
-    mask = output != 0
-    grad_delta = _masked_(delta.mul_(G / output), mask)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = grad_delta
-    if ctx.needs_input_grad[1]:
-        grad_x2 = -grad_delta
-    return grad_x1, grad_x2, None, None
 
 
 class _PairwiseDistance(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, eps, keepdim):
-        return _pairwise_distance_forward(x1, x2, eps, keepdim)
+    forward = staticmethod(_pairwise_distance_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -188,18 +154,17 @@ class _PairwiseDistance(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _pairwise_distance_backward(ctx, G)
         x1, x2, output = ctx.saved_tensors
         eps = ctx.eps
         keepdim = ctx.keepdim
         x1, x2, output, G = _wide(x1, x2, output, G)
         grad_x1 = grad_x2 = None
+        reuse = _reuse(G)
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
-        delta = x1 - x2 + eps
+        delta = reuse.add(x1 - x2, eps)
         mask = output != 0
-        grad_delta = torch.where(mask, G / _where(mask, output, 1) * delta, 0)
+        grad_delta = _masked_(reuse.mul(delta, G / _guarded(output, mask, 1)), mask)
         if ctx.needs_input_grad[0]:
             grad_x1 = grad_delta
         if ctx.needs_input_grad[1]:

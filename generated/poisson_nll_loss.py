@@ -75,6 +75,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -95,38 +117,16 @@ def _applied(function, *args):
 
 
 def _poisson_nll_loss_mean_forward(input, target):
-    if _alone(input, target):
-        return _poisson_nll_loss_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = input.exp() - input * target
+    loss = reuse.addcmul(input.exp(), input, target, value=-1)
     return loss.mean().to(dtype)
-
-
-def _poisson_nll_loss_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = input.exp().addcmul_(input, target, value=-1)
-    return loss.mean().to(dtype)
-
-
-def _poisson_nll_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = input.exp().sub_(target).mul_(G / math.prod(input.shape))
-    if ctx.needs_input_grad[1]:
-        grad_target = -G / math.prod(input.shape) * input
-    return grad_input, grad_target
 
 
 class _PoissonNllLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _poisson_nll_loss_mean_forward(input, target)
+    forward = staticmethod(_poisson_nll_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -135,51 +135,29 @@ class _PoissonNllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _poisson_nll_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * (input.exp() - target)
+            part = reuse.sub(input.exp(), target)
+            grad_input = reuse.mul(part, G / math.prod(input.shape))
         if ctx.needs_input_grad[1]:
             grad_target = -G / math.prod(input.shape) * input
         return grad_input, grad_target
 
 
 def _poisson_nll_loss_sum_forward(input, target):
-    if _alone(input, target):
-        return _poisson_nll_loss_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = input.exp() - input * target
+    loss = reuse.addcmul(input.exp(), input, target, value=-1)
     return loss.sum().to(dtype)
-
-
-def _poisson_nll_loss_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = input.exp().addcmul_(input, target, value=-1)
-    return loss.sum().to(dtype)
-
-
-def _poisson_nll_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = input.exp().sub_(target).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = -G * input
-    return grad_input, grad_target
 
 
 class _PoissonNllLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _poisson_nll_loss_sum_forward(input, target)
+    forward = staticmethod(_poisson_nll_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -188,49 +166,27 @@ class _PoissonNllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _poisson_nll_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
-            grad_input = G * (input.exp() - target)
+            grad_input = reuse.mul(reuse.sub(input.exp(), target), G)
         if ctx.needs_input_grad[1]:
             grad_target = -G * input
         return grad_input, grad_target
 
 
 def _poisson_nll_loss_none_forward(input, target):
-    if _alone(input, target):
-        return _poisson_nll_loss_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    return (input.exp() - input * target).to(dtype)
-
-
-def _poisson_nll_loss_none_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    return input.exp().addcmul_(input, target, value=-1).to(dtype)
-
-
-def _poisson_nll_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = input.exp().sub_(target).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = (G * input).neg_()
-    return grad_input, grad_target
+    return reuse.addcmul(input.exp(), input, target, value=-1).to(dtype)
 
 
 class _PoissonNllLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _poisson_nll_loss_none_forward(input, target)
+    forward = staticmethod(_poisson_nll_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -239,15 +195,14 @@ class _PoissonNllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _poisson_nll_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
-            grad_input = G * (input.exp() - target)
+            grad_input = reuse.mul(reuse.sub(input.exp(), target), G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * input
+            grad_target = reuse.neg(G * input)
         return grad_input, grad_target
 
 

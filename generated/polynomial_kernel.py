@@ -101,6 +101,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -132,51 +154,19 @@ def _batched(forward, in_dims, given):
 
 
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
-    if _alone(x1, x2):
-        return _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree)
+    reuse = _reuse(x1, x2)
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
-    u = coef0 + gamma * (x1 @ x2.mT).to(wide)
+    u = reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)
     K = (u**degree).to(dtype)
     return K, u
-
-
-def _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
-    u = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0)
-    K = (u**degree).to(dtype)
-    return K, u
-
-
-def _polynomial_kernel_backward(ctx, G):
-    x1, x2, u = ctx.saved_tensors
-    gamma = ctx.gamma
-    degree = ctx.degree
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
-    u, G = _cast(wide, u, G)
-    grad_x1 = grad_x2 = None
-    zeros = G.new_zeros(()).expand(G.shape)
-    grad_u = (degree * G).mul_(u ** (degree - 1)) if degree != 0 else zeros
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (grad_u.mT.to(low) @ x1).to(wide).mul_(gamma)
-    return grad_x1, grad_x2, None, None, None
 
 
 class _PolynomialKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, coef0, degree):
-        return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)
+    forward = staticmethod(_polynomial_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -195,17 +185,27 @@ class _PolynomialKernel(Function):
     def backward(ctx, G, _grad_u):
         if G is None:
             return (None,) * 5
-        if _alone(G):
-            return _polynomial_kernel_backward(ctx, G)
-        x1, x2, _ = ctx.saved_tensors
+        x1, x2, u = ctx.saved_tensors
         gamma = ctx.gamma
-        coef0 = ctx.coef0
         degree = ctx.degree
+        grad_x1 = grad_x2 = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2 = _cast(low, x1, x2)
+            u, G = _cast(wide, u, G)
+            zeros = G.new_zeros(()).expand(G.shape)
+            grad_u = (degree * G).mul_(u ** (degree - 1)) if degree != 0 else zeros
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (grad_u.mT.to(low) @ x1).to(wide).mul_(gamma)
+            return grad_x1, grad_x2, None, None, None
+        coef0 = ctx.coef0
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2 = _cast(low, x1, x2)
         G = _cast(wide, G)[0]
-        grad_x1 = grad_x2 = None
         added = coef0 + gamma * (x1 @ x2.mT).to(wide) if degree != 0 else None
         power = added ** (degree - 1) if degree != 0 else None
         zeros = G.new_zeros(()).expand(G.shape)

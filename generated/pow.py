@@ -84,6 +84,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -92,11 +114,18 @@ def _kept(x, kept):
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -124,26 +153,9 @@ def _pow_forward(A, B):
     return torch.pow(A, B).to(dtype)
 
 
-def _pow_backward(ctx, G):
-    A, B, F = ctx.saved_tensors
-    A, B, F, G = _wide(A, B, F, G)
-    grad_A = grad_B = None
-    if ctx.needs_input_grad[0]:
-        mask = B != 0
-        part = torch.pow(A, B - 1)
-        grad_A = _masked_((G * B).mul_(part), mask)
-    if ctx.needs_input_grad[1]:
-        mask2 = ~((A == 0) & (B >= 0))
-        grad_B = _where(mask2, (G * F).mul_(A.log()), 0)
-    return grad_A, grad_B
-
-
 class _Pow(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _pow_forward(A, B)
+    forward = staticmethod(_pow_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -153,18 +165,17 @@ class _Pow(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _pow_backward(ctx, G)
         A, B, F = ctx.saved_tensors
         A, B, F, G = _wide(A, B, F, G)
         grad_A = grad_B = None
+        reuse = _reuse(G)
         if ctx.needs_input_grad[0]:
             mask = B != 0
-            part = torch.pow(torch.where(mask, A, 1), torch.where(mask, B - 1, 1))
-            grad_A = torch.where(mask, G * B * part, 0)
+            part = torch.pow(_guarded(A, mask, 1), _guarded(B - 1, mask, 1))
+            grad_A = _masked_(reuse.mul(G * B, part), mask)
         if ctx.needs_input_grad[1]:
             mask2 = ~((A == 0) & (B >= 0))
-            grad_B = _where(mask2, G * F * torch.where(mask2, A, 1).log(), 0)
+            grad_B = _where(mask2, reuse.mul(G * F, _guarded(A, mask2, 1).log()), 0)
         return grad_A, grad_B
 
 

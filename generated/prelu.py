@@ -100,6 +100,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -127,49 +149,31 @@ def _applied(function, *args):
 
 
 def _prelu_forward(input, weight):
-    if _alone(input, weight):
-        return _prelu_forward_in_place(input, weight)
+    reuse = _reuse(input, weight)
     dtype = _promoted(input, weight)
     input, weight = _for_kernel(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    product = input * _where(input > 0, 1, weight.unsqueeze(1))
-    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
-    return _no_view(output.to(dtype))
-
-
-def _prelu_forward_in_place(input, weight):
-    dtype = _promoted(input, weight)
-    input, weight = _for_kernel(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    product = _where(input > 0, 1, weight.unsqueeze(1)).mul_(input)
+    product = reuse.mul(_where(input > 0, 1, weight.unsqueeze(1)), input)
     output = product.reshape((input_shape[0], input_shape[1], *q_shape))
     return _no_view(output.to(dtype))
 
 
 class _Prelu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _prelu_forward(input, weight)
+    forward = staticmethod(_prelu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight = inputs
-        q_shape = input.shape[2:]
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        q_shape = input.shape[2:]
+        input_shape = input.shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         size = math.prod(q_shape)

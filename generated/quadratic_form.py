@@ -82,6 +82,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -102,8 +124,7 @@ def _applied(function, *args):
 
 
 def _quadratic_form_forward(x, A):
-    if _alone(x, A):
-        return _quadratic_form_forward_in_place(x, A)
+    reuse = _reuse(x, A)
     low = _of_product(x, A)
     dtype = _of_float32(x, A)
     wide = torch.promote_types(low, torch.float32)
@@ -112,45 +133,26 @@ def _quadratic_form_forward(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    output = ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,))
-    return _no_view(output.to(dtype))
-
-
-def _quadratic_form_forward_in_place(x, A):
-    low = _of_product(x, A)
-    dtype = _of_float32(x, A)
-    wide = torch.promote_types(low, torch.float32)
-    A = _cast(low, A)[0]
-    x = _cast(wide, x)[0]
-    b_shape = x.shape[:-1]
-    x_shape = x.shape
-    x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    output = (x.to(low) @ A).to(wide).mul_(x).sum(1).reshape((*b_shape,))
+    output = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
     return _no_view(output.to(dtype))
 
 
 class _QuadraticForm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, A):
-        return _quadratic_form_forward(x, A)
+    forward = staticmethod(_quadratic_form_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, A = inputs
-        b_shape = x.shape[:-1]
         ctx.low = _of_product(x, A)
-        ctx.b_shape = b_shape
-        ctx.x_shape = x.shape
         ctx.save_for_backward(x, A if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     @_exactly
     def backward(ctx, G):
         x, A = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        x_shape = ctx.x_shape
+        b_shape = x.shape[:-1]
+        x_shape = x.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, A, G = _cast(wide, x, A, G)

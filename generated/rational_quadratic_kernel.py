@@ -101,6 +101,28 @@ def _quotient(above, below):
     return above / below if below else above * math.copysign(math.inf, below)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -132,8 +154,7 @@ def _batched(forward, in_dims, given):
 
 
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
-    if _alone(x1, x2):
-        return _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha)
+    reuse = _reuse(x1, x2)
     low = _of_product(x1, x2)
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -143,62 +164,19 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    D = difference.clamp_min(0)
-    K = ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
+    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    product2 = reuse.mul(product, 2)
+    total = reuse.square(x1_centred).sum(-1, keepdim=True)
+    added = total + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
+    difference = reuse.sub(added, product2)
+    D = reuse.clamp_min(difference, 0)
+    K = reuse.pow(reuse.add(_quotient(gamma, alpha) * D, 1), -alpha).to(dtype)
     return K, centre, D
-
-
-def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    D = difference.clamp_min_(0)
-    K = (_quotient(gamma, alpha) * D).add_(1).pow_(-alpha).to(dtype)
-    return K, centre, D
-
-
-def _rational_quadratic_kernel_backward(ctx, G):
-    x1, x2, centre, D = ctx.saved_tensors
-    gamma = ctx.gamma
-    alpha = ctx.alpha
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, D, G = _cast(wide, x1, x2, centre, D, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    part = (_quotient(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
-    product = (-gamma * G).mul_(part)
-    grad_D = product if -alpha != 0 else G.new_zeros(()).expand(G.shape)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        product2 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2).mul_(2)
-    if ctx.needs_input_grad[1]:
-        product3 = (grad_D.mT.to(low) @ x1_centred.to(low)).to(wide)
-        part2 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
-        grad_x2 = part2.mul_(2)
-    return grad_x1, grad_x2, None, None
 
 
 class _RationalQuadraticKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, alpha):
-        return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
+    forward = staticmethod(_rational_quadratic_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -216,15 +194,30 @@ class _RationalQuadraticKernel(Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _rational_quadratic_kernel_backward(ctx, G)
-        x1, x2, _, _ = ctx.saved_tensors
+        x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
+        grad_x1 = grad_x2 = None
+        if _alone(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, centre, D, G = _cast(wide, x1, x2, centre, D, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            part = (_quotient(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
+            product = (-gamma * G).mul_(part)
+            grad_D = product if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                product2 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+                grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2).mul_(2)
+            if ctx.needs_input_grad[1]:
+                product3 = (grad_D.mT.to(low) @ x1_centred.to(low)).to(wide)
+                part2 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
+                grad_x2 = part2.mul_(2)
+            return grad_x1, grad_x2, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = _cast(wide, x1, x2, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

@@ -83,6 +83,28 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -103,65 +125,21 @@ def _applied(function, *args):
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
-    if _alone(query, key, value, bias, buckets):
-        return _relative_attention_forward_in_place(query, key, value, bias, buckets)
+    reuse = _reuse(query, key, value, bias, buckets)
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = _cast(low, query, key, value, bias)
     picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = query @ key.mT + picked.permute(2, 0, 1)
-    P = torch.softmax(S.to(wide), -1)
-    output = P.to(low) @ value
-    return output, P
-
-
-def _relative_attention_forward_in_place(query, key, value, bias, buckets):
-    low = _of_product(query, key, value, bias)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = _cast(low, query, key, value, bias)
-    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = (query @ key.mT).add_(picked.permute(2, 0, 1))
+    S = reuse.add(query @ key.mT, picked.permute(2, 0, 1))
     part = S.to(wide)
-    P = torch.softmax(part, -1, out=part)
+    P = reuse.softmax(part, -1)
     output = P.to(low) @ value
     return output, P
-
-
-def _relative_attention_backward(ctx, G):
-    query, key, value, _, buckets, P = ctx.saved_tensors
-    bias_shape = ctx.bias_shape
-    query_shape = ctx.query_shape
-    key_shape = ctx.key_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
-    grad_query = grad_key = grad_value = grad_bias = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-    if ctx.needs_input_grad[0]:
-        grad_query = grad_S.to(low) @ key
-    if ctx.needs_input_grad[1]:
-        grad_key = grad_S.mT.to(low) @ query
-    if ctx.needs_input_grad[2]:
-        grad_value = P.mT.to(low) @ G
-    if ctx.needs_input_grad[3]:
-        size = query_shape[-2] * key_shape[-2]
-        part = buckets.flatten()
-        part2 = query_shape[-3]
-        part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
-        part4 = part3.permute(1, 2, 0).reshape((size, part2))
-        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
-    return grad_query, grad_key, grad_value, grad_bias, None
 
 
 class _RelativeAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, bias, buckets):
-        return _relative_attention_forward(query, key, value, bias, buckets)
+    forward = staticmethod(_relative_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -170,9 +148,6 @@ class _RelativeAttention(Function):
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, key, value, bias)
-        ctx.bias_shape = bias.shape
-        ctx.query_shape = query.shape
-        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
@@ -180,13 +155,40 @@ class _RelativeAttention(Function):
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 5
+        query, key, value, bias, buckets, P = ctx.saved_tensors
+        bias_shape = bias.shape
+        query_shape = query.shape
+        key_shape = key.shape
+        grad_query = grad_key = grad_value = grad_bias = None
         if _alone(G):
-            return _relative_attention_backward(ctx, G)
-        query, key, value, bias, buckets, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, G = _cast(low, query, key, value, G)
+            P = _cast(wide, P)[0]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                grad_P = G @ value.mT
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+            if ctx.needs_input_grad[0]:
+                grad_query = grad_S.to(low) @ key
+            if ctx.needs_input_grad[1]:
+                grad_key = grad_S.mT.to(low) @ query
+            if ctx.needs_input_grad[2]:
+                grad_value = P.mT.to(low) @ G
+            if ctx.needs_input_grad[3]:
+                size = query_shape[-2] * key_shape[-2]
+                part = buckets.flatten()
+                part2 = query_shape[-3]
+                part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
+                part4 = part3.permute(1, 2, 0).reshape((size, part2))
+                grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
+            return grad_query, grad_key, grad_value, grad_bias, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)
-        grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
         picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
         S = query @ key.mT + picked.permute(2, 0, 1)

@@ -48,6 +48,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -82,29 +104,9 @@ def _relative_shift_forward(input):
     return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)))
 
 
-def _relative_shift_backward(ctx, G):
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    difference = input_shape[-1] + 1 - input_shape[-2]
-    G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-    position = _positions(G.shape[1], G)
-    zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-    position2 = _positions(G.shape[2], G).unsqueeze(1)
-    difference2 = position2 - position + G.shape[1] - 1
-    part = position.unsqueeze(1)
-    part2 = G.permute(1, 2, 0)
-    part3 = zeros.index_put_((difference2.mT, part), part2, accumulate=True)
-    grad_input = part3.transpose(0, 2).reshape(input_shape)
-    return grad_input
-
-
 class _RelativeShift(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _relative_shift_forward(input)
+    forward = staticmethod(_relative_shift_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -115,11 +117,10 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _relative_shift_backward(ctx, G)
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         difference = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
         position = _positions(G.shape[1], G)
@@ -128,7 +129,7 @@ class _RelativeShift(Function):
         difference2 = position2 - position + G.shape[1] - 1
         part = position.unsqueeze(1)
         part2 = G.permute(1, 2, 0)
-        part3 = zeros.index_put((difference2.mT, part), part2, accumulate=True)
+        part3 = reuse.index_put(zeros, (difference2.mT, part), part2, accumulate=True)
         grad_input = part3.transpose(0, 2).reshape(input_shape)
         return grad_input
 

@@ -59,6 +59,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -79,25 +101,15 @@ def _applied(function, *args):
 
 
 def _relu_squared_forward(input):
-    if _alone(input):
-        return _relu_squared_forward_in_place(input)
+    reuse = _reuse(input)
     dtype = _promoted(input)
     input = _for_kernel(input)[0]
-    return input.relu().square().to(dtype)
-
-
-def _relu_squared_forward_in_place(input):
-    dtype = _promoted(input)
-    input = _for_kernel(input)[0]
-    return input.relu().square_().to(dtype)
+    return reuse.square(input.relu()).to(dtype)
 
 
 class _ReluSquared(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _relu_squared_forward(input)
+    forward = staticmethod(_relu_squared_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

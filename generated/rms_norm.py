@@ -95,6 +95,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -115,8 +137,7 @@ def _applied(function, *args):
 
 
 def _rms_norm_forward(input, weight, eps):
-    if _alone(input, weight):
-        return _rms_norm_forward_in_place(input, weight, eps)
+    reuse = _reuse(input, weight)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     s_shape = weight.shape
@@ -125,56 +146,15 @@ def _rms_norm_forward(input, weight, eps):
     input = input.reshape((math.prod(p_shape), size))
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
-    output = _no_view(output.to(dtype))
-    return output, rstd
-
-
-def _rms_norm_forward_in_place(input, weight, eps):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), size))
-    weight = weight.reshape((size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()
-    part = (weight * rstd.unsqueeze(1)).mul_(input)
+    part = reuse.mul(weight * rstd.unsqueeze(1), input)
     output = part.reshape((*p_shape, *s_shape))
     output = _no_view(output.to(dtype))
     return output, rstd
 
 
-def _rms_norm_backward(ctx, G):
-    input, weight, rstd = ctx.saved_tensors
-    s_shape = ctx.s_shape
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    weight_shape = ctx.weight_shape
-    input, weight, rstd, G = _wide(input, weight, rstd, G)
-    grad_input = grad_weight = None
-    size = math.prod(p_shape)
-    size2 = math.prod(s_shape)
-    input = input.reshape((size, size2))
-    G = G.reshape((size, size2))
-    product = G * input
-    if ctx.needs_input_grad[0]:
-        weight = weight.reshape((size2,))
-        product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-        ratio = product2 / input.shape[1]
-        difference = (weight * G).addcmul_(ratio, input, value=-1)
-        grad_input = difference.mul_(rstd.unsqueeze(1)).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        grad_weight = (product.mT @ rstd).reshape(weight_shape)
-    return grad_input, grad_weight, None
-
-
 class _RmsNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, eps):
-        return _rms_norm_forward(input, weight, eps)
+    forward = staticmethod(_rms_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -187,7 +167,6 @@ class _RmsNorm(Function):
         ctx.eps = eps
         ctx.s_shape = s_shape
         ctx.p_shape = p_shape
-        ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
@@ -196,16 +175,30 @@ class _RmsNorm(Function):
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        if _alone(G):
-            return _rms_norm_backward(ctx, G)
-        input, weight, _ = ctx.saved_tensors
-        eps = ctx.eps
+        input, weight, rstd = ctx.saved_tensors
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape
-        input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
-        input, weight, G = _wide(input, weight, G)
+        input_shape = input.shape
         grad_input = grad_weight = None
+        if _alone(G):
+            input, weight, rstd, G = _wide(input, weight, rstd, G)
+            size = math.prod(p_shape)
+            size2 = math.prod(s_shape)
+            input = input.reshape((size, size2))
+            G = G.reshape((size, size2))
+            product = G * input
+            if ctx.needs_input_grad[0]:
+                weight = weight.reshape((size2,))
+                product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
+                ratio = product2 / input.shape[1]
+                difference = (weight * G).addcmul_(ratio, input, value=-1)
+                grad_input = difference.mul_(rstd.unsqueeze(1)).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                grad_weight = (product.mT @ rstd).reshape(weight_shape)
+            return grad_input, grad_weight, None
+        eps = ctx.eps
+        input, weight, G = _wide(input, weight, G)
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
         input = input.reshape((size, size2))

@@ -75,6 +75,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -95,63 +117,19 @@ def _applied(function, *args):
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
+    reuse = _reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = input @ w_ih.mT + hx @ w_hh.mT
-    part2 = part if b_ih is None else part + b_ih
-    part3 = part2 if b_hh is None else part2 + b_hh
-    return part3.to(wide).tanh().to(low)
-
-
-def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = (input @ w_ih.mT).addmm_(hx, w_hh.mT)
-    part2 = part if b_ih is None else part.add_(b_ih)
-    part3 = part2 if b_hh is None else part2.add_(b_hh)
-    return part3.to(wide).tanh_().to(low)
-
-
-def _rnn_tanh_cell_backward(ctx, G):
-    input, hx, w_ih, w_hh, h = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    h, G = _cast(wide, h, G)
-    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    part = torch.ops.aten.tanh_backward(G, h)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part2 = part.to(low)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part3 = part.mT.to(low)
-    if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-        grad_b_ih = part.sum(0)
-    if ctx.needs_input_grad[0]:
-        grad_input = part2 @ w_ih
-    if ctx.needs_input_grad[1]:
-        grad_hx = part2 @ w_hh
-    if ctx.needs_input_grad[2]:
-        grad_w_ih = part3 @ input
-    if ctx.needs_input_grad[3]:
-        grad_w_hh = part3 @ hx
-    if ctx.needs_input_grad[5]:
-        grad_b_hh = grad_b_ih
-        grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
-    if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-        grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
-    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
+    part = reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
+    part2 = part if b_ih is None else reuse.add(part, b_ih)
+    part3 = part2 if b_hh is None else reuse.add(part2, b_hh)
+    return reuse.tanh(part3.to(wide)).to(low)
 
 
 class _RnnTanhCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_rnn_tanh_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -169,14 +147,34 @@ class _RnnTanhCell(Function):
     @staticmethod
     @_exactly
     def backward(ctx, G):
-        if _alone(G):
-            return _rnn_tanh_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
         h, G = _cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
+        if _alone(G):
+            part = torch.ops.aten.tanh_backward(G, h)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                part2 = part.to(low)
+            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+                part3 = part.mT.to(low)
+            if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+                grad_b_ih = part.sum(0)
+            if ctx.needs_input_grad[0]:
+                grad_input = part2 @ w_ih
+            if ctx.needs_input_grad[1]:
+                grad_hx = part2 @ w_hh
+            if ctx.needs_input_grad[2]:
+                grad_w_ih = part3 @ input
+            if ctx.needs_input_grad[3]:
+                grad_w_hh = part3 @ hx
+            if ctx.needs_input_grad[5]:
+                grad_b_hh = grad_b_ih
+                grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
+            if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+                grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
+            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
         u = 1 - h.square()
         product = G * u
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:

@@ -92,6 +92,28 @@ def _unflatten(x, at, sizes):
     return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -112,8 +134,7 @@ def _applied(function, *args):
 
 
 def _rotary_embedding_forward(x, base):
-    if _alone(x):
-        return _rotary_embedding_forward_in_place(x, base)
+    reuse = _reuse(x)
     dtype = _of_float32(x)
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
@@ -121,44 +142,16 @@ def _rotary_embedding_forward(x, base):
     part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
     angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
     u = (2 * _positions(2, x) - 1).to(x.dtype)
-    product = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
-    output = (angle.cos().unsqueeze(1) * pair + product).flatten(-2, -1)
+    product = u.unsqueeze(1) * angle.sin().unsqueeze(1)
+    product2 = reuse.mul(pair.flip(-2), product)
+    part3 = reuse.addcmul(product2, angle.cos().unsqueeze(1), pair)
+    output = part3.flatten(-2, -1)
     return _no_view(output.to(dtype))
-
-
-def _rotary_embedding_forward_in_place(x, base):
-    dtype = _of_float32(x)
-    x = _wide(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
-    angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
-    u = (2 * _positions(2, x) - 1).to(x.dtype)
-    product = pair.flip(-2).mul_(u.unsqueeze(1) * angle.sin().unsqueeze(1))
-    output = product.addcmul_(angle.cos().unsqueeze(1), pair).flatten(-2, -1)
-    return _no_view(output.to(dtype))
-
-
-def _rotary_embedding_backward(ctx, G):
-    base = ctx.base
-    x_shape = ctx.x_shape
-    G = _wide(G)[0]
-    G = _unflatten(G, -1, (2, x_shape[-1] // 2))
-    part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-    part2 = -_positions(G.shape[-1], G).to(G.dtype)
-    angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
-    u = (2 * _positions(2, G) - 1).to(G.dtype)
-    product = G.flip(-2).mul_(u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1))
-    grad_x = _flatten(product.addcmul_(angle.cos().unsqueeze(1), G), -2, -1)
-    return grad_x, None
 
 
 class _RotaryEmbedding(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, base):
-        return _rotary_embedding_forward(x, base)
+    forward = staticmethod(_rotary_embedding_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -168,18 +161,19 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _rotary_embedding_backward(ctx, G)
         base = ctx.base
         x_shape = ctx.x_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         G = _unflatten(G, -1, (2, x_shape[-1] // 2))
         part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
         part2 = -_positions(G.shape[-1], G).to(G.dtype)
         angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
         u = (2 * _positions(2, G) - 1).to(G.dtype)
-        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
-        grad_x = _flatten(angle.cos().unsqueeze(1) * G + product, -2, -1)
+        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
+        product2 = reuse.mul(G.flip(-2), product)
+        part3 = reuse.addcmul(product2, angle.cos().unsqueeze(1), G)
+        grad_x = _flatten(part3, -2, -1)
         return grad_x, None
 
 

@@ -75,12 +75,41 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _are_inside(index, size):
@@ -124,8 +153,7 @@ def _applied(function, *args):
 
 
 def _segment_max_forward(data, segment_ids, num_segments):
-    if _alone(data, segment_ids):
-        return _segment_max_forward_in_place(data, segment_ids, num_segments)
+    reuse = _reuse(data, segment_ids)
     dtype = _promoted(data)
     data = _wide(data)[0]
     q_shape = data.shape[1:]
@@ -134,73 +162,31 @@ def _segment_max_forward(data, segment_ids, num_segments):
     part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
     mask = (segment_ids >= 0) & (segment_ids < num_segments)
     chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
-    placed = part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
+    part2 = chosen.expand(data.shape)
+    placed = reuse.scatter_reduce(part, 0, part2, data, "amax")
     output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
-
-
-def _segment_max_forward_in_place(data, segment_ids, num_segments):
-    dtype = _promoted(data)
-    data = _wide(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
-    placed = part.scatter_reduce_(0, chosen.expand(data.shape), data, "amax")
-    output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
-    return _no_view(output.to(dtype))
-
-
-def _segment_max_backward(ctx, G):
-    data, segment_ids, output = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    data, output, G = _wide(data, output, G)
-    size = math.prod(q_shape)
-    data = data.reshape((data_shape[0], size))
-    output = output.reshape((num_segments, size))
-    G = G.reshape((num_segments, size))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, 0)
-    mask2 = data == output.index_select(0, chosen)
-    mask3 = mask.unsqueeze(1)
-    picked = G.index_select(0, chosen)
-    zeros = G.new_zeros(output.shape)
-    placed = _index_added_inside(zeros, 0, segment_ids, mask2.to(G.dtype))
-    ratio = picked.div_(placed.index_select(0, chosen))
-    grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
-    return grad_data, None, None
 
 
 class _SegmentMax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_max_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_max_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         data, segment_ids, num_segments = inputs
         output = result
-        q_shape = data.shape[1:]
         ctx.num_segments = num_segments
-        ctx.q_shape = q_shape
-        ctx.data_shape = data.shape
         ctx.save_for_backward(data, segment_ids, output)
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _segment_max_backward(ctx, G)
         data, segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
-        q_shape = ctx.q_shape
-        data_shape = ctx.data_shape
+        q_shape = data.shape[1:]
+        data_shape = data.shape
         data, output, G = _wide(data, output, G)
+        reuse = _reuse(G)
         size = math.prod(q_shape)
         data = data.reshape((data_shape[0], size))
         output = output.reshape((num_segments, size))
@@ -212,8 +198,9 @@ class _SegmentMax(Function):
         picked = G.index_select(0, chosen)
         zeros = G.new_zeros(output.shape)
         placed = _index_added_inside(zeros, 0, segment_ids, mask2.to(G.dtype))
-        ratio = picked / torch.where(mask3, placed.index_select(0, chosen), 1)
-        grad_data = torch.where(mask3 & mask2, ratio, 0).reshape(data_shape)
+        part = _guarded(placed.index_select(0, chosen), mask3, 1)
+        ratio = reuse.div(picked, part)
+        grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
         return grad_data, None, None
 
 

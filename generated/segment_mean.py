@@ -82,6 +82,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _are_inside(index, size):
     """Whether all are positions of an axis, as far as that is known without waiting."""
     if index.device.type != "cpu" or not _alone(index):
@@ -123,8 +145,7 @@ def _applied(function, *args):
 
 
 def _segment_mean_forward(data, segment_ids, num_segments):
-    if _alone(data, segment_ids):
-        return _segment_mean_forward_in_place(data, segment_ids, num_segments)
+    reuse = _reuse(data, segment_ids)
     dtype = _promoted(data)
     data = _wide(data)[0]
     q_shape = data.shape[1:]
@@ -135,31 +156,14 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     placed = _index_added_inside(zeros, 0, segment_ids, data)
     zeros2 = segment_ids.new_zeros((num_segments,))
     part2 = _index_added_inside(zeros2, 0, segment_ids, part).to(data.dtype)
-    output = (placed / part2.unsqueeze(1)).reshape((num_segments, *q_shape))
-    return _no_view(output.to(dtype))
-
-
-def _segment_mean_forward_in_place(data, segment_ids, num_segments):
-    dtype = _promoted(data)
-    data = _wide(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    placed = _index_added_inside(zeros, 0, segment_ids, data)
-    zeros2 = segment_ids.new_zeros((num_segments,))
-    part2 = _index_added_inside(zeros2, 0, segment_ids, part).to(data.dtype)
-    output = placed.div_(part2.unsqueeze(1)).reshape((num_segments, *q_shape))
+    part3 = reuse.div(placed, part2.unsqueeze(1))
+    output = part3.reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
 
 
 class _SegmentMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_mean_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

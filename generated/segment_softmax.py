@@ -80,6 +80,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -100,8 +122,7 @@ def _applied(function, *args):
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
-    if _alone(data, segment_ids):
-        return _segment_softmax_forward_in_place(data, segment_ids, num_segments)
+    reuse = _reuse(data, segment_ids)
     dtype = _of_float32(data)
     data = _wide(data)[0]
     q_shape = data.shape[1:]
@@ -109,54 +130,19 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     part = data.new_full((num_segments, data.shape[1]), -math.inf)
     part2 = segment_ids.unsqueeze(1).expand(data.shape)
-    placed = part.scatter_reduce(0, part2, data, "amax")
+    placed = reuse.scatter_reduce(part, 0, part2, data, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
-    e = (data - chosen.index_select(0, segment_ids)).exp()
+    e = reuse.exp(data - chosen.index_select(0, segment_ids))
     zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = chosen + zeros.index_add(0, segment_ids, e).log()
-    e2 = (data - lse.index_select(0, segment_ids)).exp()
+    logarithm = reuse.log(reuse.index_add(zeros, 0, segment_ids, e))
+    lse = reuse.add(chosen, logarithm)
+    e2 = reuse.exp(data - lse.index_select(0, segment_ids))
     return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
-
-
-def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
-    dtype = _of_float32(data)
-    data = _wide(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments, data.shape[1]), -math.inf)
-    part2 = segment_ids.unsqueeze(1).expand(data.shape)
-    placed = part.scatter_reduce_(0, part2, data, "amax")
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    e = (data - chosen.index_select(0, segment_ids)).exp_()
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = chosen.add_(zeros.index_add_(0, segment_ids, e).log_())
-    e2 = (data - lse.index_select(0, segment_ids)).exp_()
-    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
-
-
-def _segment_softmax_backward(ctx, G):
-    segment_ids, output = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    output, G = _wide(output, G)
-    size = math.prod(q_shape)
-    output = output.reshape((data_shape[0], size))
-    G = G.reshape((data_shape[0], size))
-    zeros = G.new_zeros((num_segments, output.shape[1]))
-    grad_lse = zeros.index_add_(0, segment_ids, G * output).neg_()
-    product = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
-    grad_data = product.reshape(data_shape)
-    return grad_data, None, None
 
 
 class _SegmentSoftmax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_softmax_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_softmax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -170,19 +156,19 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _segment_softmax_backward(ctx, G)
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
         output, G = _wide(output, G)
+        reuse = _reuse(G)
         size = math.prod(q_shape)
         output = output.reshape((data_shape[0], size))
         G = G.reshape((data_shape[0], size))
         zeros = G.new_zeros((num_segments, output.shape[1]))
-        grad_lse = -zeros.index_add(0, segment_ids, G * output)
-        product = output * (grad_lse.index_select(0, segment_ids) + G)
+        grad_lse = reuse.neg(reuse.index_add(zeros, 0, segment_ids, G * output))
+        part = reuse.add(grad_lse.index_select(0, segment_ids), G)
+        product = reuse.mul(part, output)
         grad_data = product.reshape(data_shape)
         return grad_data, None, None
 

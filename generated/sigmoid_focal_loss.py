@@ -110,6 +110,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -141,72 +163,23 @@ def _batched(forward, in_dims, given):
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
-    if _alone(input, target):
-        return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
-    return (balance * entropy * wrong**gamma).to(dtype)
-
-
-def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    balance = reuse.add(alpha * target, (1 - alpha) * u)
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    part = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(-input))
+    entropy = reuse.neg(part)
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
-    return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
-
-
-def _sigmoid_focal_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
-    probability = input.sigmoid()
-    part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
-        )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part2)
-    if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
-    return grad_input, grad_target, None, None
+    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
+    part2 = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
+    return part2.to(dtype)
 
 
 class _SigmoidFocalLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_none_forward(input, target, alpha, gamma)
+    forward = staticmethod(_sigmoid_focal_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -217,34 +190,39 @@ class _SigmoidFocalLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _sigmoid_focal_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
+        reuse = _reuse(G)
+        u = 1 - target
         difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        balance = reuse.add(alpha * target, difference * u)
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
-        u = 1 - probability
-        wrong = target * u + probability * u2
+        product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        part2 = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(part))
+        entropy = reuse.neg(part2)
+        u2 = 1 - probability
+        wrong = reuse.addcmul(target * u2, probability, u)
         zeros = G.new_zeros(()).expand(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        power2 = wrong**gamma
+        power2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
+            chosen = gamma * entropy * u2 * power * (u - target) if mask else zeros
+            product2 = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
+            gate = reuse.sigmoid(part)
+            part3 = reuse.addcmul(product2, target * power2, gate, value=-1)
+            grad_input = reuse.mul(G * balance, part3)
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
+            part4 = reuse.mul(gamma * balance, power)
+            product3 = reuse.mul(part4, 1 - reuse.mul(probability, 2))
             added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = G * (entropy * added - input * balance * power2)
+            part5 = reuse.mul(entropy, added)
+            part6 = reuse.mul(balance, input)
+            grad_target = reuse.mul(reuse.addcmul(part5, part6, power2, value=-1), G)
         return grad_input, grad_target, None, None
 
 
@@ -296,76 +274,23 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
 
 def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
-    if _alone(input, target):
-        return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
-    loss = balance * entropy * wrong**gamma
-    return loss.mean().to(dtype)
-
-
-def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    balance = reuse.add(alpha * target, (1 - alpha) * u)
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    part = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(-input))
+    entropy = reuse.neg(part)
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
-    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
+    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
+    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
     return loss.mean().to(dtype)
-
-
-def _sigmoid_focal_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
-    probability = input.sigmoid()
-    part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    ratio = G / math.prod(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
-        )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (ratio * balance).mul_(part2)
-    if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        part4 = part3.addcmul_(balance.mul_(input), power2, value=-1)
-        grad_target = part4.mul_(ratio)
-    return grad_input, grad_target, None, None
 
 
 class _SigmoidFocalLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma)
+    forward = staticmethod(_sigmoid_focal_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -376,35 +301,41 @@ class _SigmoidFocalLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _sigmoid_focal_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
+        reuse = _reuse(G)
+        u = 1 - target
         difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        balance = reuse.add(alpha * target, difference * u)
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
-        u = 1 - probability
-        wrong = target * u + probability * u2
+        product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        part2 = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(part))
+        entropy = reuse.neg(part2)
+        u2 = 1 - probability
+        wrong = reuse.addcmul(target * u2, probability, u)
         zeros = G.new_zeros(()).expand(input.shape)
         ratio = G / math.prod(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        power2 = wrong**gamma
+        power2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = ratio * balance * (product2 - target * power2 * part.sigmoid())
+            chosen = gamma * entropy * u2 * power * (u - target) if mask else zeros
+            product2 = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
+            gate = reuse.sigmoid(part)
+            part3 = reuse.addcmul(product2, target * power2, gate, value=-1)
+            grad_input = reuse.mul(ratio * balance, part3)
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
+            part4 = reuse.mul(gamma * balance, power)
+            product3 = reuse.mul(part4, 1 - reuse.mul(probability, 2))
             added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = ratio * (entropy * added - input * balance * power2)
+            part5 = reuse.mul(entropy, added)
+            part6 = reuse.mul(balance, input)
+            part7 = reuse.addcmul(part5, part6, power2, value=-1)
+            grad_target = reuse.mul(part7, ratio)
         return grad_input, grad_target, None, None
 
 
@@ -458,74 +389,23 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
 
 def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
-    if _alone(input, target):
-        return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
-    loss = balance * entropy * wrong**gamma
-    return loss.sum().to(dtype)
-
-
-def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    balance = reuse.add(alpha * target, (1 - alpha) * u)
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    part = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(-input))
+    entropy = reuse.neg(part)
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
-    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
+    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
+    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
     return loss.sum().to(dtype)
-
-
-def _sigmoid_focal_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
-    probability = input.sigmoid()
-    part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
-        )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part2)
-    if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
-    return grad_input, grad_target, None, None
 
 
 class _SigmoidFocalLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma)
+    forward = staticmethod(_sigmoid_focal_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -536,34 +416,39 @@ class _SigmoidFocalLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _sigmoid_focal_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
+        reuse = _reuse(G)
+        u = 1 - target
         difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        balance = reuse.add(alpha * target, difference * u)
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
-        u = 1 - probability
-        wrong = target * u + probability * u2
+        product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        part2 = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(part))
+        entropy = reuse.neg(part2)
+        u2 = 1 - probability
+        wrong = reuse.addcmul(target * u2, probability, u)
         zeros = G.new_zeros(()).expand(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        power2 = wrong**gamma
+        power2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
+            chosen = gamma * entropy * u2 * power * (u - target) if mask else zeros
+            product2 = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
+            gate = reuse.sigmoid(part)
+            part3 = reuse.addcmul(product2, target * power2, gate, value=-1)
+            grad_input = reuse.mul(G * balance, part3)
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
+            part4 = reuse.mul(gamma * balance, power)
+            product3 = reuse.mul(part4, 1 - reuse.mul(probability, 2))
             added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = G * (entropy * added - input * balance * power2)
+            part5 = reuse.mul(entropy, added)
+            part6 = reuse.mul(balance, input)
+            grad_target = reuse.mul(reuse.addcmul(part5, part6, power2, value=-1), G)
         return grad_input, grad_target, None, None
 
 

@@ -84,6 +84,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -104,43 +126,18 @@ def _applied(function, *args):
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
-    if _alone(x1, x2):
-        return _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0)
+    reuse = _reuse(x1, x2)
     low = _of_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(low, x1, x2)
-    return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
-
-
-def _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0):
-    low = _of_product(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
-    return (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).tanh_().to(low)
-
-
-def _sigmoid_kernel_backward(ctx, G):
-    x1, x2, K = ctx.saved_tensors
-    gamma = ctx.gamma
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
-    K, G = _cast(wide, K, G)
-    grad_x1 = grad_x2 = None
-    part = torch.ops.aten.tanh_backward(G, K)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (part.to(low) @ x2).to(wide).mul_(gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (part.mT.to(low) @ x1).to(wide).mul_(gamma)
-    return grad_x1, grad_x2, None, None
+    part = reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)
+    bounded = reuse.tanh(part)
+    return bounded.to(low)
 
 
 class _SigmoidKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, coef0):
-        return _sigmoid_kernel_forward(x1, x2, gamma, coef0)
+    forward = staticmethod(_sigmoid_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -157,8 +154,6 @@ class _SigmoidKernel(Function):
     @staticmethod
     @_exactly
     def backward(ctx, G):
-        if _alone(G):
-            return _sigmoid_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
@@ -166,6 +161,13 @@ class _SigmoidKernel(Function):
         x1, x2 = _cast(low, x1, x2)
         K, G = _cast(wide, K, G)
         grad_x1 = grad_x2 = None
+        if _alone(G):
+            part = torch.ops.aten.tanh_backward(G, K)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (part.to(low) @ x2).to(wide).mul_(gamma)
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (part.mT.to(low) @ x1).to(wide).mul_(gamma)
+            return grad_x1, grad_x2, None, None
         u = 1 - K.square()
         product = G * u
         if ctx.needs_input_grad[0]:

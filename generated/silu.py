@@ -89,19 +89,9 @@ def _silu_forward(input):
     return torch.nn.functional.silu(input).to(dtype)
 
 
-def _silu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
-    grad_input = torch.ops.aten.silu_backward(G, input)
-    return grad_input
-
-
 class _Silu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _silu_forward(input)
+    forward = staticmethod(_silu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -110,9 +100,11 @@ class _Silu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _silu_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if _alone(G):
+            input, G = _for_kernel(input, G)
+            grad_input = torch.ops.aten.silu_backward(G, input)
+            return grad_input
         input, G = _wide(input, G)
         input_sigmoid = input.sigmoid()
         grad_input = G * input_sigmoid * (1 + input * (1 - input_sigmoid))

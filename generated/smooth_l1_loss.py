@@ -119,6 +119,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -159,28 +181,9 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
     return (part if mask else chosen).mean().to(dtype)
 
 
-def _smooth_l1_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    beta = ctx.beta
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
-    if ctx.needs_input_grad[0]:
-        part2 = G / math.prod(input.shape)
-        grad_input = part2 * chosen if ctx.needs_input_grad[1] else chosen.mul_(part2)
-    if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, None
-
-
 class _SmoothL1LossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, beta):
-        return _smooth_l1_loss_mean_forward(input, target, beta)
+    forward = staticmethod(_smooth_l1_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -190,19 +193,21 @@ class _SmoothL1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _smooth_l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         e = input - target
         part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = reuse.div(part, beta) if 0 < beta else reuse.sign(e)
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * chosen
+            part2 = G / math.prod(input.shape)
+            grad_input = (
+                part2 * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, part2)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * chosen
+            grad_target = reuse.mul(chosen, -G / math.prod(input.shape))
         return grad_input, grad_target, None
 
 
@@ -220,27 +225,9 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     return (part if mask else chosen).sum().to(dtype)
 
 
-def _smooth_l1_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    beta = ctx.beta
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
-    if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G)
-    return grad_input, grad_target, None
-
-
 class _SmoothL1LossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, beta):
-        return _smooth_l1_loss_sum_forward(input, target, beta)
+    forward = staticmethod(_smooth_l1_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -250,19 +237,18 @@ class _SmoothL1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _smooth_l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         e = input - target
         part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = reuse.div(part, beta) if 0 < beta else reuse.sign(e)
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = reuse.mul(chosen, -G)
         return grad_input, grad_target, None
 
 
@@ -280,27 +266,9 @@ def _smooth_l1_loss_none_forward(input, target, beta):
     return loss.to(dtype)
 
 
-def _smooth_l1_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    beta = ctx.beta
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
-    if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(G).neg_()
-    return grad_input, grad_target, None
-
-
 class _SmoothL1LossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, beta):
-        return _smooth_l1_loss_none_forward(input, target, beta)
+    forward = staticmethod(_smooth_l1_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -310,19 +278,18 @@ class _SmoothL1LossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _smooth_l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         e = input - target
         part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = reuse.div(part, beta) if 0 < beta else reuse.sign(e)
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = reuse.neg(reuse.mul(chosen, G))
         return grad_input, grad_target, None
 
 

@@ -75,6 +75,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -95,40 +117,16 @@ def _applied(function, *args):
 
 
 def _soft_margin_loss_mean_forward(input, target):
-    if _alone(input, target):
-        return _soft_margin_loss_mean_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = -torch.nn.functional.logsigmoid(input * target)
+    loss = reuse.neg(torch.nn.functional.logsigmoid(input * target))
     return loss.mean().to(dtype)
-
-
-def _soft_margin_loss_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.nn.functional.logsigmoid(input * target).neg_()
-    return loss.mean().to(dtype)
-
-
-def _soft_margin_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    ratio = -G / math.prod(input.shape)
-    gate = (input * target).neg_().sigmoid_()
-    if ctx.needs_input_grad[0]:
-        grad_input = (ratio * target).mul_(gate)
-    if ctx.needs_input_grad[1]:
-        grad_target = (ratio * input).mul_(gate)
-    return grad_input, grad_target
 
 
 class _SoftMarginLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _soft_margin_loss_mean_forward(input, target)
+    forward = staticmethod(_soft_margin_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -137,55 +135,30 @@ class _SoftMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _soft_margin_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
+        reuse = _reuse(G)
         ratio = -G / math.prod(input.shape)
-        gate = (-input * target).sigmoid()
+        gate = reuse.sigmoid(reuse.neg(input * target))
         if ctx.needs_input_grad[0]:
-            grad_input = ratio * target * gate
+            grad_input = reuse.mul(ratio * target, gate)
         if ctx.needs_input_grad[1]:
-            grad_target = ratio * input * gate
+            grad_target = reuse.mul(ratio * input, gate)
         return grad_input, grad_target
 
 
 def _soft_margin_loss_sum_forward(input, target):
-    if _alone(input, target):
-        return _soft_margin_loss_sum_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    loss = -torch.nn.functional.logsigmoid(input * target)
+    loss = reuse.neg(torch.nn.functional.logsigmoid(input * target))
     return loss.sum().to(dtype)
-
-
-def _soft_margin_loss_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.nn.functional.logsigmoid(input * target).neg_()
-    return loss.sum().to(dtype)
-
-
-def _soft_margin_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    gate = (input * target).neg_().sigmoid_()
-    part = -G
-    if ctx.needs_input_grad[0]:
-        grad_input = (part * target).mul_(gate)
-    if ctx.needs_input_grad[1]:
-        grad_target = (part * input).mul_(gate)
-    return grad_input, grad_target
 
 
 class _SoftMarginLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _soft_margin_loss_sum_forward(input, target)
+    forward = staticmethod(_soft_margin_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -194,53 +167,29 @@ class _SoftMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _soft_margin_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        gate = (-input * target).sigmoid()
+        reuse = _reuse(G)
+        gate = reuse.sigmoid(reuse.neg(input * target))
         part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part * target * gate
+            grad_input = reuse.mul(part * target, gate)
         if ctx.needs_input_grad[1]:
-            grad_target = part * input * gate
+            grad_target = reuse.mul(part * input, gate)
         return grad_input, grad_target
 
 
 def _soft_margin_loss_none_forward(input, target):
-    if _alone(input, target):
-        return _soft_margin_loss_none_forward_in_place(input, target)
+    reuse = _reuse(input, target)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    return (-torch.nn.functional.logsigmoid(input * target)).to(dtype)
-
-
-def _soft_margin_loss_none_forward_in_place(input, target):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    return torch.nn.functional.logsigmoid(input * target).neg_().to(dtype)
-
-
-def _soft_margin_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
-    grad_input = grad_target = None
-    gate = (input * target).neg_().sigmoid_()
-    part = -G
-    if ctx.needs_input_grad[0]:
-        grad_input = (part * target).mul_(gate)
-    if ctx.needs_input_grad[1]:
-        grad_target = part.mul_(input).mul_(gate)
-    return grad_input, grad_target
+    return reuse.neg(torch.nn.functional.logsigmoid(input * target)).to(dtype)
 
 
 class _SoftMarginLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _soft_margin_loss_none_forward(input, target)
+    forward = staticmethod(_soft_margin_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -249,17 +198,16 @@ class _SoftMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _soft_margin_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        gate = (-input * target).sigmoid()
+        reuse = _reuse(G)
+        gate = reuse.sigmoid(reuse.neg(input * target))
         part = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part * target * gate
+            grad_input = reuse.mul(part * target, gate)
         if ctx.needs_input_grad[1]:
-            grad_target = part * input * gate
+            grad_target = reuse.mul(reuse.mul(part, input), gate)
         return grad_input, grad_target
 
 

@@ -104,20 +104,9 @@ def _softmax_forward(A, dim):
     return torch.softmax(A, dim).to(dtype)
 
 
-def _softmax_backward(ctx, G):
-    (S,) = ctx.saved_tensors
-    dim = ctx.dim
-    S, G = _for_kernel(S, G)
-    grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
-    return grad_A, None
-
-
 class _Softmax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _softmax_forward(A, dim)
+    forward = staticmethod(_softmax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -128,10 +117,12 @@ class _Softmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _softmax_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
+        if _alone(G):
+            S, G = _for_kernel(S, G)
+            grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
+            return grad_A, None
         S, G = _wide(S, G)
         grad_A = S * (G - (G * S).sum(dim, keepdim=True))
         return grad_A, None

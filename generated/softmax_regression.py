@@ -80,6 +80,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -100,19 +122,6 @@ def _applied(function, *args):
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
-    if _alone(features, weight, bias, targets):
-        return _softmax_regression_forward_in_place(features, weight, bias, targets)
-    low = _of_product(features, weight, bias)
-    dtype = _of_float32(features, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = _cast(low, features, weight, bias)
-    logits = features @ weight.mT + bias
-    F = torch.log_softmax(logits.to(wide), 1)
-    cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
-    return cost, logits
-
-
-def _softmax_regression_forward_in_place(features, weight, bias, targets):
     low = _of_product(features, weight, bias)
     dtype = _of_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -123,34 +132,9 @@ def _softmax_regression_forward_in_place(features, weight, bias, targets):
     return cost, logits
 
 
-def _softmax_regression_backward(ctx, G_cost, G_logits):
-    features, weight, targets, logits = ctx.saved_tensors
-    features_shape = ctx.features_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    features, weight = _cast(low, features, weight)
-    logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
-    grad_features = grad_weight = grad_bias = None
-    part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-    ratio = G_cost / features_shape[0]
-    p = torch.softmax(logits, 1)
-    product = p.scatter_add_(1, targets.unsqueeze(1), part).mul_(ratio)
-    grad_logits = product.add_(G_logits)
-    if ctx.needs_input_grad[0]:
-        grad_features = grad_logits.to(low) @ weight
-    if ctx.needs_input_grad[1]:
-        grad_weight = grad_logits.mT.to(low) @ features
-    if ctx.needs_input_grad[2]:
-        grad_bias = grad_logits.sum(0)
-    return grad_features, grad_weight, grad_bias, None
-
-
 class _SoftmaxRegression(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(features, weight, bias, targets):
-        return _softmax_regression_forward(features, weight, bias, targets)
+    forward = staticmethod(_softmax_regression_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -168,8 +152,6 @@ class _SoftmaxRegression(Function):
     @staticmethod
     @_exactly
     def backward(ctx, G_cost, G_logits):
-        if _alone(G_cost, G_logits):
-            return _softmax_regression_backward(ctx, G_cost, G_logits)
         features, weight, targets, logits = ctx.saved_tensors
         features_shape = ctx.features_shape
         low = ctx.low
@@ -177,11 +159,13 @@ class _SoftmaxRegression(Function):
         features, weight = _cast(low, features, weight)
         logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
+        reuse = _reuse(G_cost, G_logits)
         part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
         ratio = G_cost / features_shape[0]
         p = torch.softmax(logits, 1)
-        product = ratio * p.scatter_add(1, targets.unsqueeze(1), part)
-        grad_logits = product + G_logits
+        placed = reuse.scatter_add(p, 1, targets.unsqueeze(1), part)
+        product = reuse.mul(placed, ratio)
+        grad_logits = reuse.add(product, G_logits)
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:

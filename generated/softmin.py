@@ -79,6 +79,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -99,34 +121,16 @@ def _applied(function, *args):
 
 
 def _softmin_forward(A, dim):
-    if _alone(A):
-        return _softmin_forward_in_place(A, dim)
-    dtype = _of_float32(A)
-    A = _for_kernel(A)[0]
-    return torch.softmax(-A, dim).to(dtype)
-
-
-def _softmin_forward_in_place(A, dim):
+    reuse = _reuse(A)
     dtype = _of_float32(A)
     A = _for_kernel(A)[0]
     part = -A
-    return torch.softmax(part, dim, out=part).to(dtype)
-
-
-def _softmin_backward(ctx, G):
-    (S,) = ctx.saved_tensors
-    dim = ctx.dim
-    S, G = _for_kernel(S, G)
-    grad_A = torch._softmax_backward_data(-G, S, dim, S.dtype)
-    return grad_A, None
+    return reuse.softmax(part, dim).to(dtype)
 
 
 class _Softmin(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _softmin_forward(A, dim)
+    forward = staticmethod(_softmin_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -137,10 +141,12 @@ class _Softmin(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _softmin_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
+        if _alone(G):
+            S, G = _for_kernel(S, G)
+            grad_A = torch._softmax_backward_data(-G, S, dim, S.dtype)
+            return grad_A, None
         S, G = _wide(S, G)
         grad_A = S * ((G * S).sum(dim, keepdim=True) - G)
         return grad_A, None

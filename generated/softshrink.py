@@ -93,20 +93,9 @@ def _softshrink_forward(input, lambd):
     return output.to(dtype)
 
 
-def _softshrink_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    lambd = ctx.lambd
-    input, G = _wide(input, G)
-    grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
-    return grad_input, None
-
-
 class _Softshrink(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, lambd):
-        return _softshrink_forward(input, lambd)
+    forward = staticmethod(_softshrink_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -116,11 +105,12 @@ class _Softshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _softshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = _wide(input, G)
+        if _alone(G):
+            grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+            return grad_input, None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
         return grad_input, None
 

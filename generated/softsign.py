@@ -42,6 +42,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -62,32 +84,15 @@ def _applied(function, *args):
 
 
 def _softsign_forward(input):
-    if _alone(input):
-        return _softsign_forward_in_place(input)
+    reuse = _reuse(input)
     dtype = _promoted(input)
     input = _wide(input)[0]
-    return (input / (1 + input.abs())).to(dtype)
-
-
-def _softsign_forward_in_place(input):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
-    return (input / input.abs().add_(1)).to(dtype)
-
-
-def _softsign_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
-    grad_input = G / input.abs().add_(1).square_()
-    return grad_input
+    return (input / reuse.add(input.abs(), 1)).to(dtype)
 
 
 class _Softsign(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _softsign_forward(input)
+    forward = staticmethod(_softsign_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -96,11 +101,10 @@ class _Softsign(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _softsign_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        grad_input = G / (1 + input.abs()).square()
+        reuse = _reuse(G)
+        grad_input = G / reuse.square(reuse.add(input.abs(), 1))
         return grad_input
 
 

@@ -94,6 +94,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -102,11 +124,18 @@ def _kept(x, kept):
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -129,52 +158,22 @@ def _applied(function, *args):
 
 
 def _std_forward(A, dim, correction, keepdim):
-    if _alone(A):
-        return _std_forward_in_place(A, dim, correction, keepdim)
+    reuse = _reuse(A)
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square().sum(dim)
+    total = reuse.square(A - mu.unsqueeze(dim)).sum(dim)
     variance = total / (A.shape[dim] - correction)
     mask = variance != 0
-    deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
+    deviation = torch.where(mask, _guarded(variance, mask, 1).sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = _no_view(deviation.to(dtype))
     return deviation, mu
-
-
-def _std_forward_in_place(A, dim, correction, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
-    variance = total / (A.shape[dim] - correction)
-    mask = variance != 0
-    deviation = torch.where(mask, variance.sqrt(), 0)
-    deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = _no_view(deviation.to(dtype))
-    return deviation, mu
-
-
-def _std_backward(ctx, G):
-    A, deviation, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, deviation, mu, G = _wide(A, deviation, mu, G)
-    deviation = deviation if keepdim else deviation.unsqueeze(dim)
-    G = G if keepdim else G.unsqueeze(dim)
-    ratio = G / ((A.shape[dim] - correction) * deviation)
-    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
-    return grad_A, None, None, None
 
 
 class _Std(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _std_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_std_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -191,12 +190,17 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _std_backward(ctx, G)
-        A, deviation, _ = ctx.saved_tensors
+        A, deviation, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        if _alone(G):
+            A, deviation, mu, G = _wide(A, deviation, mu, G)
+            deviation = deviation if keepdim else deviation.unsqueeze(dim)
+            G = G if keepdim else G.unsqueeze(dim)
+            ratio = G / ((A.shape[dim] - correction) * deviation)
+            grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
+            return grad_A, None, None, None
         A, deviation, G = _wide(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)

@@ -57,6 +57,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -77,36 +99,15 @@ def _applied(function, *args):
 
 
 def _swiglu_forward(input, gate):
-    if _alone(input, gate):
-        return _swiglu_forward_in_place(input, gate)
+    reuse = _reuse(input, gate)
     dtype = _promoted(input, gate)
     input, gate = _wide(input, gate)
-    return (input * torch.nn.functional.silu(gate)).to(dtype)
-
-
-def _swiglu_forward_in_place(input, gate):
-    dtype = _promoted(input, gate)
-    input, gate = _wide(input, gate)
-    return torch.nn.functional.silu(gate).mul_(input).to(dtype)
-
-
-def _swiglu_backward(ctx, G):
-    input, gate = ctx.saved_tensors
-    input, gate, G = _wide(input, gate, G)
-    grad_input = grad_gate = None
-    if ctx.needs_input_grad[0]:
-        grad_input = torch.nn.functional.silu(gate).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_gate = torch.ops.aten.silu_backward(G, gate).mul_(input)
-    return grad_input, grad_gate
+    return reuse.mul(torch.nn.functional.silu(gate), input).to(dtype)
 
 
 class _Swiglu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, gate):
-        return _swiglu_forward(input, gate)
+    forward = staticmethod(_swiglu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -115,11 +116,15 @@ class _Swiglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _swiglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
+        if _alone(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = torch.nn.functional.silu(gate).mul_(G)
+            if ctx.needs_input_grad[1]:
+                grad_gate = torch.ops.aten.silu_backward(G, gate).mul_(input)
+            return grad_input, grad_gate
         gate_sigmoid = gate.sigmoid()
         if ctx.needs_input_grad[0]:
             grad_input = G * gate * gate_sigmoid

@@ -43,6 +43,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -69,47 +91,28 @@ def _take_forward(input, index):
     return _no_view(input.index_select(0, at).reshape((*p_shape,)))
 
 
-def _take_backward(ctx, G):
-    (index,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    G = _wide(G)[0]
-    size = math.prod(p_shape)
-    index = index.reshape((size,))
-    G = G.reshape((size,))
-    at = index + torch.where(index < 0, input_shape[0], 0)
-    grad_input = G.new_zeros(input_shape).index_add_(0, at, G)
-    return grad_input, None
-
-
 class _Take(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index):
-        return _take_forward(input, index)
+    forward = staticmethod(_take_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, index = inputs
-        p_shape = index.shape
-        ctx.p_shape = p_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _take_backward(ctx, G)
         (index,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
         input_shape = ctx.input_shape
+        p_shape = index.shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         size = math.prod(p_shape)
         index = index.reshape((size,))
         G = G.reshape((size,))
         at = index + torch.where(index < 0, input_shape[0], 0)
-        grad_input = G.new_zeros(input_shape).index_add(0, at, G)
+        grad_input = reuse.index_add(G.new_zeros(input_shape), 0, at, G)
         return grad_input, None
 
 

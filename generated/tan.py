@@ -67,6 +67,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -92,19 +114,9 @@ def _tan_forward(A):
     return A.tan().to(dtype)
 
 
-def _tan_backward(ctx, G):
-    (F,) = ctx.saved_tensors
-    F, G = _wide(F, G)
-    grad_A = F.square().add_(1).mul_(G)
-    return grad_A
-
-
 class _Tan(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _tan_forward(A)
+    forward = staticmethod(_tan_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -113,11 +125,10 @@ class _Tan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _tan_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
-        grad_A = G * (1 + F.square())
+        reuse = _reuse(G)
+        grad_A = reuse.mul(reuse.add(F.square(), 1), G)
         return grad_A
 
 

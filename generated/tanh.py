@@ -88,19 +88,9 @@ def _tanh_forward(A):
     return A.tanh().to(dtype)
 
 
-def _tanh_backward(ctx, G):
-    (F,) = ctx.saved_tensors
-    F, G = _wide(F, G)
-    grad_A = torch.ops.aten.tanh_backward(G, F)
-    return grad_A
-
-
 class _Tanh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _tanh_forward(A)
+    forward = staticmethod(_tanh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -109,10 +99,11 @@ class _Tanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _tanh_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = _wide(F, G)
+        if _alone(G):
+            grad_A = torch.ops.aten.tanh_backward(G, F)
+            return grad_A
         grad_A = G * (1 - F.square())
         return grad_A
 

@@ -42,6 +42,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -67,19 +89,9 @@ def _tanhshrink_forward(input):
     return (input - input.tanh()).to(dtype)
 
 
-def _tanhshrink_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
-    grad_input = input.tanh().square_().mul_(G)
-    return grad_input
-
-
 class _Tanhshrink(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _tanhshrink_forward(input)
+    forward = staticmethod(_tanhshrink_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -88,11 +100,10 @@ class _Tanhshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _tanhshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        grad_input = G * input.tanh().square()
+        reuse = _reuse(G)
+        grad_input = reuse.mul(reuse.square(input.tanh()), G)
         return grad_input
 
 

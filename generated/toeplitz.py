@@ -41,6 +41,28 @@ def _positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -65,25 +87,9 @@ def _toeplitz_forward(weight, rows, columns):
     return part.flip(1)
 
 
-def _toeplitz_backward(ctx, G):
-    rows = ctx.rows
-    columns = ctx.columns
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    position = _positions(rows, G).unsqueeze(1)
-    added = (position - _positions(columns, G)).add_(columns)
-    part = G.reshape((rows * columns,))
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.index_add(0, added.sub_(1).flatten(), part)
-    return grad_weight, None, None
-
-
 class _Toeplitz(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(weight, rows, columns):
-        return _toeplitz_forward(weight, rows, columns)
+    forward = staticmethod(_toeplitz_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -94,17 +100,16 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _toeplitz_backward(ctx, G)
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
+        reuse = _reuse(G)
         position = _positions(rows, G).unsqueeze(1)
-        added = position - _positions(columns, G) + columns
+        added = reuse.add(position - _positions(columns, G), columns)
         part = G.reshape((rows * columns,))
         zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.index_add(0, (added - 1).flatten(), part)
+        grad_weight = zeros.index_add(0, reuse.sub(added, 1).flatten(), part)
         return grad_weight, None, None
 
 

@@ -151,6 +151,28 @@ def _where(mask, x, y):
     return chosen.add_(other) if own else chosen + other
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _kept(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
     if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
@@ -189,99 +211,23 @@ def _batched(forward, in_dims, given):
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
-        return _triplet_margin_loss_mean_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
+    reuse = _reuse(anchor, positive, negative)
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
+    towards = reuse.add(anchor - positive, eps)
+    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
     near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
+    away = reuse.add(anchor - negative, eps)
+    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
     far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
-
-
-def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    return loss.mean().to(dtype)
-
-
-def _triplet_margin_loss_mean_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    average = loss.mean().to(dtype)
-    return average, powers_near, powers_far
-
-
-def _triplet_margin_loss_mean_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
-        power = torch.where(mask2, powers_near, 1) ** difference
-        ratio = G * power.unsqueeze(1) / anchor.shape[0]
-        product = towards.abs().pow_(difference2).mul_(ratio).mul_(towards.sign())
-        grad_towards = _where(mask3, product, 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        product2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
-        grad_away = _where(mask3, product2.mul_(away.sign_()), 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
 
 
 class _TripletMarginLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_mean_forward(
-            anchor, positive, negative, margin, p, eps
-        )
+    forward = staticmethod(_triplet_margin_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -298,14 +244,44 @@ class _TripletMarginLossMean(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
-            return _triplet_margin_loss_mean_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
+        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
+        if _alone(G):
+            given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+            anchor, positive, negative, powers_near, powers_far, G = given
+            near = powers_near ** _quotient(1, p)
+            far = powers_far ** _quotient(1, p)
+            mask = p != 0
+            mask2 = mask & (near - far + margin >= 0)
+            mask3 = mask2.unsqueeze(1)
+            difference = _quotient(1, p if mask else 1) - 1
+            difference2 = p - 1
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                towards = (anchor - positive).add_(eps)
+                power = torch.where(mask2, powers_near, 1) ** difference
+                ratio = G * power.unsqueeze(1) / anchor.shape[0]
+                product = towards.abs().pow_(difference2).mul_(ratio).mul_(towards.sign())
+                grad_towards = _where(mask3, product, 0)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                away = (anchor - negative).add_(eps)
+                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+                product2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
+                grad_away = _where(mask3, product2.mul_(away.sign_()), 0)
+            if ctx.needs_input_grad[0]:
+                grad_anchor = (
+                    grad_towards + grad_away
+                    if ctx.needs_input_grad[1]
+                    else grad_towards.add_(grad_away)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_positive = grad_towards.neg_()
+            if ctx.needs_input_grad[2]:
+                grad_negative = grad_away.neg_()
+            return grad_anchor, grad_positive, grad_negative, None, None, None
+        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
@@ -405,98 +381,23 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
-        return _triplet_margin_loss_sum_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
+    reuse = _reuse(anchor, positive, negative)
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
+    towards = reuse.add(anchor - positive, eps)
+    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
     near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
+    away = reuse.add(anchor - negative, eps)
+    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
     far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
-
-
-def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    return loss.sum().to(dtype)
-
-
-def _triplet_margin_loss_sum_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    total = loss.sum().to(dtype)
-    return total, powers_near, powers_far
-
-
-def _triplet_margin_loss_sum_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
-        power = torch.where(mask2, powers_near, 1) ** difference
-        product = towards.abs().pow_(difference2).mul_(G * power.unsqueeze(1))
-        grad_towards = _where(mask3, product.mul_(towards.sign_()), 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        product2 = away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign())
-        grad_away = _where(mask3, product2, 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
 
 
 class _TripletMarginLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_sum_forward(
-            anchor, positive, negative, margin, p, eps
-        )
+    forward = staticmethod(_triplet_margin_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -513,14 +414,43 @@ class _TripletMarginLossSum(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
-            return _triplet_margin_loss_sum_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
+        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
+        if _alone(G):
+            given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+            anchor, positive, negative, powers_near, powers_far, G = given
+            near = powers_near ** _quotient(1, p)
+            far = powers_far ** _quotient(1, p)
+            mask = p != 0
+            mask2 = mask & (near - far + margin >= 0)
+            mask3 = mask2.unsqueeze(1)
+            difference = _quotient(1, p if mask else 1) - 1
+            difference2 = p - 1
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                towards = (anchor - positive).add_(eps)
+                power = torch.where(mask2, powers_near, 1) ** difference
+                product = towards.abs().pow_(difference2).mul_(G * power.unsqueeze(1))
+                grad_towards = _where(mask3, product.mul_(towards.sign_()), 0)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                away = (anchor - negative).add_(eps)
+                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+                product2 = away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign())
+                grad_away = _where(mask3, product2, 0)
+            if ctx.needs_input_grad[0]:
+                grad_anchor = (
+                    grad_towards + grad_away
+                    if ctx.needs_input_grad[1]
+                    else grad_towards.add_(grad_away)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_positive = grad_towards.neg_()
+            if ctx.needs_input_grad[2]:
+                grad_negative = grad_away.neg_()
+            return grad_anchor, grad_positive, grad_negative, None, None, None
+        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
@@ -618,97 +548,22 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
-        return _triplet_margin_loss_none_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
+    reuse = _reuse(anchor, positive, negative)
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
+    towards = reuse.add(anchor - positive, eps)
+    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
     near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
+    away = reuse.add(anchor - negative, eps)
+    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
     far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
-
-
-def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    return (near - far + margin).clamp(min=0).to(dtype)
-
-
-def _triplet_margin_loss_none_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0).to(dtype)
-    return loss, powers_near, powers_far
-
-
-def _triplet_margin_loss_none_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
-        power = torch.where(mask2, powers_near, 1) ** difference
-        product = G.unsqueeze(1) * power.unsqueeze(1)
-        part = towards.abs().pow_(difference2).mul_(product)
-        product2 = part.mul_(towards.sign())
-        grad_towards = _where(mask3, product2, 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        product3 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-        grad_away = _where(mask3, product3.mul_(away.sign_()), 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
 
 
 class _TripletMarginLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_none_forward(
-            anchor, positive, negative, margin, p, eps
-        )
+    forward = staticmethod(_triplet_margin_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -725,14 +580,45 @@ class _TripletMarginLossNone(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
-            return _triplet_margin_loss_none_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
+        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
+        if _alone(G):
+            given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+            anchor, positive, negative, powers_near, powers_far, G = given
+            near = powers_near ** _quotient(1, p)
+            far = powers_far ** _quotient(1, p)
+            mask = p != 0
+            mask2 = mask & (near - far + margin >= 0)
+            mask3 = mask2.unsqueeze(1)
+            difference = _quotient(1, p if mask else 1) - 1
+            difference2 = p - 1
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                towards = (anchor - positive).add_(eps)
+                power = torch.where(mask2, powers_near, 1) ** difference
+                product = G.unsqueeze(1) * power.unsqueeze(1)
+                part = towards.abs().pow_(difference2).mul_(product)
+                product2 = part.mul_(towards.sign())
+                grad_towards = _where(mask3, product2, 0)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                away = (anchor - negative).add_(eps)
+                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+                product3 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
+                grad_away = _where(mask3, product3.mul_(away.sign_()), 0)
+            if ctx.needs_input_grad[0]:
+                grad_anchor = (
+                    grad_towards + grad_away
+                    if ctx.needs_input_grad[1]
+                    else grad_towards.add_(grad_away)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_positive = grad_towards.neg_()
+            if ctx.needs_input_grad[2]:
+                grad_negative = grad_away.neg_()
+            return grad_anchor, grad_positive, grad_negative, None, None, None
+        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
@@ -833,19 +719,16 @@ _OPTIONS = {
         _TripletMarginLossMean,
         _TripletMarginLossMeanDual,
         _triplet_margin_loss_mean_forward,
-        _triplet_margin_loss_mean_composed,
     ),
     "sum": (
         _TripletMarginLossSum,
         _TripletMarginLossSumDual,
         _triplet_margin_loss_sum_forward,
-        _triplet_margin_loss_sum_composed,
     ),
     "none": (
         _TripletMarginLossNone,
         _TripletMarginLossNoneDual,
         _triplet_margin_loss_none_forward,
-        _triplet_margin_loss_none_composed,
     ),
 }
 
@@ -977,13 +860,11 @@ def triplet_margin_loss(
             "triplet_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward, composed = _OPTIONS[reduction]
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         anchor, positive, negative = _distinct(anchor, positive, negative)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
         return dual.apply(anchor, positive, negative, margin, p, eps)[0]
-    if forward_ad._current_level >= 0:
-        return composed(anchor, positive, negative, margin, p, eps)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(anchor, positive, negative, margin, p, eps)[0]
     return _applied(function, anchor, positive, negative, margin, p, eps)[0]

@@ -100,6 +100,28 @@ def _cast(dtype, *tensors):
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -120,8 +142,7 @@ def _applied(function, *args):
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
-        return _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -132,85 +153,17 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
+    wrong = reuse.mul(1 - target, probability).sum(1)
+    missed = reuse.mul(1 - probability, target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - u3 / whole
     average = loss.mean().to(dtype)
     return average, u3, whole
-
-
-def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - (found + smooth) / whole
-    return loss.mean().to(dtype)
-
-
-def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)
-    missed = (1 - probability).mul_(target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - u3 / whole
-    average = loss.mean().to(dtype)
-    return average, u3, whole
-
-
-def _tversky_loss_mean_backward(ctx, G):
-    input, target, u3, whole = ctx.saved_tensors
-    alpha = ctx.alpha
-    beta = ctx.beta
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
-    grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    grad_whole = G * u3 / (input.shape[0] * whole.square())
-    probability = input.sigmoid()
-    ratio = G / (input.shape[0] * whole)
-    difference = 1 - alpha
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
-    return grad_input, grad_target, None, None, None
 
 
 class _TverskyLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, beta, smooth):
-        return _tversky_loss_mean_forward(input, target, alpha, beta, smooth)
+    forward = staticmethod(_tversky_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -218,30 +171,48 @@ class _TverskyLossMean(Function):
         _, u3, whole = output
         ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
-            return _tversky_loss_mean_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+        input, target, u3, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        q_shape = input.shape[1:]
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if _alone(G):
+            input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+            size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], size))
+            grad_whole = G * u3 / (input.shape[0] * whole.square())
+            probability = input.sigmoid()
+            ratio = G / (input.shape[0] * whole)
+            difference = 1 - alpha
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], size))
+                difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+                product = (alpha * grad_whole).unsqueeze(1)
+                added = torch.addcmul(product, difference2, target)
+                part = torch.ops.aten.sigmoid_backward(
+                    added, probability, grad_input=added
+                )
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
+                added2 = product2.addcmul_(
+                    beta * grad_whole.unsqueeze(1), 1 - probability
+                )
+                grad_target = added2.reshape(target_shape)
+            return grad_input, grad_target, None, None, None
+        smooth = ctx.smooth
+        input, target, G = _wide(input, target, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -266,8 +237,7 @@ class _TverskyLossMean(Function):
 
 
 def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
-        return _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -278,85 +248,17 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
+    wrong = reuse.mul(1 - target, probability).sum(1)
+    missed = reuse.mul(1 - probability, target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - u3 / whole
     total = loss.sum().to(dtype)
     return total, u3, whole
-
-
-def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - (found + smooth) / whole
-    return loss.sum().to(dtype)
-
-
-def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)
-    missed = (1 - probability).mul_(target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - u3 / whole
-    total = loss.sum().to(dtype)
-    return total, u3, whole
-
-
-def _tversky_loss_sum_backward(ctx, G):
-    input, target, u3, whole = ctx.saved_tensors
-    alpha = ctx.alpha
-    beta = ctx.beta
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
-    grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    grad_whole = G * u3 / whole.square()
-    probability = input.sigmoid()
-    difference = 1 - alpha
-    ratio = G / whole
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
-    return grad_input, grad_target, None, None, None
 
 
 class _TverskyLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, beta, smooth):
-        return _tversky_loss_sum_forward(input, target, alpha, beta, smooth)
+    forward = staticmethod(_tversky_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -364,30 +266,48 @@ class _TverskyLossSum(Function):
         _, u3, whole = output
         ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
-            return _tversky_loss_sum_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+        input, target, u3, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        q_shape = input.shape[1:]
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if _alone(G):
+            input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+            size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], size))
+            grad_whole = G * u3 / whole.square()
+            probability = input.sigmoid()
+            difference = 1 - alpha
+            ratio = G / whole
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], size))
+                difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+                product = (alpha * grad_whole).unsqueeze(1)
+                added = torch.addcmul(product, difference2, target)
+                part = torch.ops.aten.sigmoid_backward(
+                    added, probability, grad_input=added
+                )
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
+                added2 = product2.addcmul_(
+                    beta * grad_whole.unsqueeze(1), 1 - probability
+                )
+                grad_target = added2.reshape(target_shape)
+            return grad_input, grad_target, None, None, None
+        smooth = ctx.smooth
+        input, target, G = _wide(input, target, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -412,8 +332,7 @@ class _TverskyLossSum(Function):
 
 
 def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
-        return _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth)
+    reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -424,82 +343,16 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
+    wrong = reuse.mul(1 - target, probability).sum(1)
+    missed = reuse.mul(1 - probability, target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = (1 - u3 / whole).to(dtype)
     return loss, u3, whole
-
-
-def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    return (1 - (found + smooth) / whole).to(dtype)
-
-
-def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)
-    missed = (1 - probability).mul_(target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = (1 - u3 / whole).to(dtype)
-    return loss, u3, whole
-
-
-def _tversky_loss_none_backward(ctx, G):
-    input, target, u3, whole = ctx.saved_tensors
-    alpha = ctx.alpha
-    beta = ctx.beta
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
-    grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    grad_whole = G * u3 / whole.square()
-    probability = input.sigmoid()
-    difference = 1 - alpha
-    ratio = G / whole
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
-    return grad_input, grad_target, None, None, None
 
 
 class _TverskyLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, beta, smooth):
-        return _tversky_loss_none_forward(input, target, alpha, beta, smooth)
+    forward = staticmethod(_tversky_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -507,30 +360,48 @@ class _TverskyLossNone(Function):
         _, u3, whole = output
         ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
-            return _tversky_loss_none_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+        input, target, u3, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        q_shape = input.shape[1:]
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if _alone(G):
+            input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+            size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], size))
+            grad_whole = G * u3 / whole.square()
+            probability = input.sigmoid()
+            difference = 1 - alpha
+            ratio = G / whole
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], size))
+                difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+                product = (alpha * grad_whole).unsqueeze(1)
+                added = torch.addcmul(product, difference2, target)
+                part = torch.ops.aten.sigmoid_backward(
+                    added, probability, grad_input=added
+                )
+                grad_input = part.reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
+                added2 = product2.addcmul_(
+                    beta * grad_whole.unsqueeze(1), 1 - probability
+                )
+                grad_target = added2.reshape(target_shape)
+            return grad_input, grad_target, None, None, None
+        smooth = ctx.smooth
+        input, target, G = _wide(input, target, G)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -555,9 +426,9 @@ class _TverskyLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_TverskyLossMean, _tversky_loss_mean_forward, _tversky_loss_mean_composed),
-    "sum": (_TverskyLossSum, _tversky_loss_sum_forward, _tversky_loss_sum_composed),
-    "none": (_TverskyLossNone, _tversky_loss_none_forward, _tversky_loss_none_composed),
+    "mean": (_TverskyLossMean, _tversky_loss_mean_forward),
+    "sum": (_TverskyLossSum, _tversky_loss_sum_forward),
+    "none": (_TverskyLossNone, _tversky_loss_none_forward),
 }
 
 
@@ -653,11 +524,9 @@ def tversky_loss(
             "tversky_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0:
-        return composed(input, target, alpha, beta, smooth)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
         return forward(input, target, alpha, beta, smooth)[0]
     return _applied(function, input, target, alpha, beta, smooth)[0]

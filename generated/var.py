@@ -69,6 +69,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -89,46 +111,20 @@ def _applied(function, *args):
 
 
 def _var_forward(A, dim, correction, keepdim):
-    if _alone(A):
-        return _var_forward_in_place(A, dim, correction, keepdim)
+    reuse = _reuse(A)
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square().sum(dim)
+    total = reuse.square(A - mu.unsqueeze(dim)).sum(dim)
     variance = total / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     variance = _no_view(variance.to(dtype))
     return variance, mu
-
-
-def _var_forward_in_place(A, dim, correction, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
-    variance = total / (A.shape[dim] - correction)
-    variance = variance.unsqueeze(dim) if keepdim else variance
-    variance = _no_view(variance.to(dtype))
-    return variance, mu
-
-
-def _var_backward(ctx, G):
-    A, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, mu, G = _wide(A, mu, G)
-    G = G if keepdim else G.unsqueeze(dim)
-    grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
-    return grad_A, None, None, None
 
 
 class _Var(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _var_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_var_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -145,12 +141,15 @@ class _Var(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _var_backward(ctx, G)
-        A, _ = ctx.saved_tensors
+        A, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        if _alone(G):
+            A, mu, G = _wide(A, mu, G)
+            G = G if keepdim else G.unsqueeze(dim)
+            grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
+            return grad_A, None, None, None
         A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)

@@ -70,6 +70,28 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -90,51 +112,21 @@ def _applied(function, *args):
 
 
 def _var_mean_forward(A, dim, correction, keepdim):
-    if _alone(A):
-        return _var_mean_forward_in_place(A, dim, correction, keepdim)
+    reuse = _reuse(A)
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square().sum(dim)
+    total = reuse.square(A - mu.unsqueeze(dim)).sum(dim)
     variance = total / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     mu = _no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
     variance = _no_view(variance.to(dtype))
     return variance, mu
-
-
-def _var_mean_forward_in_place(A, dim, correction, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
-    variance = total / (A.shape[dim] - correction)
-    variance = variance.unsqueeze(dim) if keepdim else variance
-    mu = _no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
-    variance = _no_view(variance.to(dtype))
-    return variance, mu
-
-
-def _var_mean_backward(ctx, G_variance, G_mu):
-    A, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, mu, G_variance, G_mu = _wide(A, mu, G_variance, G_mu)
-    G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
-    mu = mu if keepdim else mu.unsqueeze(dim)
-    G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-    product = (A - mu).mul_(2 * G_variance / (A.shape[dim] - correction))
-    grad_A = product.add_((G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim))
-    return grad_A, None, None, None
 
 
 class _VarMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _var_mean_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_var_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -147,18 +139,18 @@ class _VarMean(Function):
 
     @staticmethod
     def backward(ctx, G_variance, G_mu):
-        if _alone(G_variance, G_mu):
-            return _var_mean_backward(ctx, G_variance, G_mu)
         A, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
         A, mu, G_variance, G_mu = _wide(A, mu, G_variance, G_mu)
+        reuse = _reuse(G_variance, G_mu)
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-        product = 2 * G_variance / (A.shape[dim] - correction) * (A - mu)
-        grad_A = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim) + product
+        product = reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction))
+        ratio = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim)
+        grad_A = reuse.add(product, ratio)
         return grad_A, None, None, None
 
 

@@ -80,12 +80,41 @@ def _no_view(x):
     return torch.ops.aten._unsafe_view(x, x.shape)
 
 
+def _reuse(*tensors):
+    """torch.ops.aten, with results in place where temporaries may be overwritten."""
+    return _InPlace() if _alone(*tensors) else torch.ops.aten
+
+
+class _InPlace:
+    """torch.ops.aten with each result written over the first argument."""
+
+    def __getattr__(self, name):
+        """mul is the method mul_; what has no such method takes the tensor for its result."""
+        call = getattr(torch.Tensor, f"{name}_", None)
+        if call is None:
+            into = "grad_input" if name.endswith("_backward") else "out"
+            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
+
+            def call(x, *args, **named):
+                return made(x, *args, **named, **{into: x})
+
+        setattr(type(self), name, staticmethod(call))
+        return call
+
+
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
+
+
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
 
 
 def _alone(*tensors):
@@ -119,49 +148,19 @@ def _batched(forward, in_dims, given):
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
-    if _alone(A):
-        return _vector_norm_forward_in_place(A, ord, dim, keepdim)
+    reuse = _reuse(A)
     dtype = _promoted(A)
     A = _wide(A)[0]
-    total = (A.abs() ** ord).sum(dim)
+    total = reuse.pow(A.abs(), ord).sum(dim)
     mask = total != 0
-    F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
+    F = torch.where(mask, _guarded(total, mask, 1) ** _quotient(1, ord), 0)
     F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
-
-
-def _vector_norm_forward_in_place(A, ord, dim, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
-    total = A.abs().pow_(ord).sum(dim)
-    mask = total != 0
-    F = torch.where(mask, total ** _quotient(1, ord), 0)
-    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
-    return F, total
-
-
-def _vector_norm_backward(ctx, G):
-    A, total = ctx.saved_tensors
-    ord = ctx.ord
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A, total, G = _wide(A, total, G)
-    G = G if keepdim else G.unsqueeze(dim)
-    mask = ord != 0
-    mask2 = (total != 0) & mask
-    difference = _quotient(1, ord if mask else 1) - 1
-    product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
-    product2 = A.abs().pow_(ord - 1).mul_(product).mul_(A.sign())
-    grad_A = _masked_(product2, mask2.unsqueeze(dim))
-    return grad_A, None, None, None
 
 
 class _VectorNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, ord, dim, keepdim):
-        return _vector_norm_forward(A, ord, dim, keepdim)
+    forward = staticmethod(_vector_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -178,12 +177,20 @@ class _VectorNorm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 4
-        if _alone(G):
-            return _vector_norm_backward(ctx, G)
-        A, _ = ctx.saved_tensors
+        A, total = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
+        if _alone(G):
+            A, total, G = _wide(A, total, G)
+            G = G if keepdim else G.unsqueeze(dim)
+            mask = ord != 0
+            mask2 = (total != 0) & mask
+            difference = _quotient(1, ord if mask else 1) - 1
+            product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
+            product2 = A.abs().pow_(ord - 1).mul_(product).mul_(A.sign())
+            grad_A = _masked_(product2, mask2.unsqueeze(dim))
+            return grad_A, None, None, None
         A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         A_magnitude = A.abs()

@@ -148,26 +148,30 @@ def _public_body(
         lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
     for name in own:
         lines.append("if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in _return_outputs(variants, f"{name}.apply", given, 8)]
+        lines += [
+            f"    {line}" for line in _return_outputs(op, variants, f"{name}.apply", given, 8)
+        ]
     silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])
         lines.append(f"if {tangents}:")
-        lines += [f"    {line}" for line in call_lines(f"return {composed}(", given, ")", 8)]
+        lines += [f"    {line}" for line in _return_outputs(op, variants, composed, given, 8)]
         tests = [silent]
     else:
         tests = [silent, tangents]
     lines.append(f"if {' or '.join(tests)}:")
-    lines += [f"    {line}" for line in _return_outputs(variants, forward, given, 8)]
-    lines += _return_outputs(variants, "_applied", [function, *given], 4)
+    lines += [f"    {line}" for line in _return_outputs(op, variants, forward, given, 8)]
+    lines += _return_outputs(op, variants, "_applied", [function, *given], 4)
     return lines
 
 
 def _return_outputs(
-    variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
+    op: Operation, variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
 ) -> list[str]:
     """Return lines that return the outputs of a call, without any saved statistics."""
     more = [bool(v.program.statistics) for v in variants]
+    if function in ("composed", *(composed_name(op, v) for v in variants if v.program.composed)):
+        more = [n and not v.program.composed for n, v in zip(more, variants, strict=True)]
     if all(more):
         n = len(variants[0].program.outputs)
         end = "[0]" if n == 1 else f"[:{n}]"

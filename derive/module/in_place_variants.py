@@ -1,8 +1,9 @@
-"""Forward and backward without a graph, which reuse the memory of their own temporaries.
+"""Bodies that reuse the memory of their own temporaries.
 
-A backward gets an in-place version if it has a first-order version already, or if at least two
-results need no new memory. A forward gets one if some result needs no new memory whichever branches
-run, or if a tensor is added to a matrix product in one call.
+A first-order backward always does. All other bodies may be differentiated, and reuse memory where
+that is not so at run time: a backward if at least two results need no new memory, and a forward if
+some result needs none whichever branches run, or if a tensor is added to a matrix product in one
+call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
-from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings
+from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings, always, where_allowed
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
@@ -28,14 +29,14 @@ WIDTH = 76
 """Maximum columns of a line of code, without indentation."""
 
 _WORTH = 2
-"""Minimum number of results without new memory for a separate backward."""
+"""Minimum number of results without new memory for a backward of any order."""
 
 _OPTIONAL = 4
 """At most this many optional tensors: 2**n variants are analyzed."""
 
 
 def with_in_place(op: Operation, program: Program) -> Program:
-    """Return the program with in-place bodies where they pay off."""
+    """Return the program whose bodies reuse memory where that pays off."""
     optional = [t.name for t in op.inputs if t.default is not None]
     if program.rearranges or len(optional) > _OPTIONAL:
         return program
@@ -46,11 +47,10 @@ def with_in_place(op: Operation, program: Program) -> Program:
         if program.first_order:
             program = replace(program, first_order=entries)
         elif saved.allocations >= _WORTH:
-            precision = program.backward_precision
-            program = replace(program, first_order=entries, first_order_precision=precision)
+            program = replace(program, backward=entries)
     saved, lines = own.forward()
     worth = saved.certain or saved.fused
-    return replace(program, forward_in_place=lines) if worth else program
+    return replace(program, forward=lines) if worth else program
 
 
 def grouped(op: Operation, program: Program) -> set[str]:
@@ -87,6 +87,7 @@ class _Own:
             lambda: backward_trace(op, program, self.outputs),
             (*cotangents, *self.floats, *made, *program.float_statistics),
             (results, known),
+            differentiable=not program.first_order,
         )
         return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
 
@@ -109,10 +110,11 @@ class _Own:
         trace: Callable[[], Trace],
         floats: Sequence[str],
         ends: tuple[Sequence[str], Mapping[str, Shape]],
+        differentiable: bool = True,
     ) -> tuple[Savings, list[Entry]]:
         """Return what is saved, and the lines in place; ``ends``: results, known shapes."""
         results, known = ends
-        entries = unguarded(entries, results)
+        entries = unguarded(entries, results, differentiable)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
             world = trace()
@@ -130,6 +132,7 @@ class _Own:
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
             width=WIDTH,
+            write_over=where_allowed if differentiable else always,
             numbers={p.name for p in self.op.parameters},
             grouped=grouped(self.op, self.program),
         )

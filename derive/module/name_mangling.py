@@ -33,7 +33,8 @@ _BUILTIN = (
 ).split()
 
 _LOCAL = (
-    "ctx function dual forward composed given size axis low wide dtype apply boxed_grads_call "
+    "ctx function dual forward composed given reuse size axis low wide dtype apply "
+    "boxed_grads_call "
     "clear_saved_tensors_on_access dirty_tensors mark_dirty mark_non_differentiable "
     "mark_shared_storage materialize_grads "
     "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "

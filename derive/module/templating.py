@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -53,7 +54,7 @@ def environment() -> Environment:
 
 _HELPERS = (
     *("parameters", "tensors", "blocks", "dtypes", "ieee", "attention", "positions", "scans"),
-    *("along", "views", "choices", "own", "norms", "functions", "tangents"),
+    *("along", "views", "choices", "reuse", "own", "norms", "functions", "tangents"),
 )
 """The files of helper functions; callers come before the functions that they call."""
 
@@ -63,8 +64,8 @@ def _helpers() -> dict[str, list[str]]:
     """Return helper name -> lines, callers before the functions that they call."""
     files = (_template(f"helpers/{name}.py") for name in _HELPERS)
     parts = (part for text in files for part in text.rstrip("\n").split("\n\n\n"))
-    functions = (part for part in parts if part.startswith("def "))
-    return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
+    found = (re.match(r"(?:def|class) (\w+)", part) for part in parts)
+    return {m[1]: m.string.split("\n") for m in found if m}
 
 
 def helpers_in(lines: Sequence[str]) -> list[str]:

@@ -238,6 +238,7 @@ _ROWS = (
     _view("detach", shape_rules.like, free=False),
     _view("_no_view", shape_rules.like, Alias.SAME),
     TorchOp("_with_cotangent", shape_rules.like),
+    TorchOp("_guarded", shape_rules.like, alias=Alias.SAME),
     _view("_copied", shape_rules.like, Alias.SAME, free=False),
     TorchOp("dim", free=True, light=True),
     _reduces("sum", "total", "sum"),
@@ -398,7 +399,7 @@ def torch_op(code: Code) -> TorchOp:
             return _POWER
         case MethodCall(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
-        case FunctionCall(name) if name.startswith("torch."):
+        case FunctionCall(name) if name.startswith(("torch.", "reuse.")):
             return TORCH_OPS.get(name.rpartition(".")[2], ELEMENTWISE)
         case FunctionCall(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)

@@ -15,17 +15,24 @@ def _kept(x, kept):
 
 
 def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not _alone(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
+def _guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if _alone(x) else torch.where(mask, x, y)
+
+
 def _added_product(total, a, b, beta, alpha):
     """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
-        return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
+        return (a @ b).to(total.dtype) * alpha + beta * total
     added = torch.addmm if a.dim() == 2 else torch.baddbmm
     return added(total, a, b, beta=beta, alpha=alpha)
 
@@ -72,7 +79,9 @@ def _compiles():
 
 
 def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -81,10 +90,14 @@ def _scatter_added_(x, dim, index, y):
 
 
 def _index_added_if_any_(x, dim, index, y):
-    """x.index_add_, or x itself where the axis has size 0."""
-    return x.index_add_(dim, index, y) if x.shape[dim] else x
+    """x.index_add_ where possible, or x itself where the axis has size 0."""
+    if not x.shape[dim]:
+        return x
+    return x.index_add_(dim, index, y) if _alone(x) else x.index_add(dim, index, y)
 
 
 def _scatter_added_if_any_(x, dim, index, y):
-    """x.scatter_add_, or x itself where the axis has size 0."""
-    return x.scatter_add_(dim, index, y) if x.shape[dim] else x
+    """x.scatter_add_ where possible, or x itself where the axis has size 0."""
+    if not x.shape[dim]:
+        return x
+    return x.scatter_add_(dim, index, y) if _alone(x) else x.scatter_add(dim, index, y)
