@@ -177,7 +177,8 @@ class _AlibiAttention(Function):
                 or ctx.needs_input_grad[3]
             ):
                 grad_P = G @ value.mT
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+                part = grad_P.to(wide)
+                grad_S = torch._softmax_backward_data(part, P, -1, P.dtype)
             if ctx.needs_input_grad[0]:
                 product = (grad_S.to(low) @ key).to(wide)
                 grad_query = product.div_(math.sqrt(query_shape[-1]))
@@ -189,8 +190,9 @@ class _AlibiAttention(Function):
             if ctx.needs_input_grad[3]:
                 position = _positions(query_shape[-2], G).unsqueeze(1)
                 u = (_positions(key_shape[-2], G) - position).to(wide)
-                part = query_shape[-3]
-                product3 = grad_S.sum_to_size((part, query_shape[-2], key_shape[-2])) * u
+                part2 = query_shape[-3]
+                part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
+                product3 = part3 * u
                 grad_slopes = product3.sum((1, 2))
             return grad_query, grad_key, grad_value, grad_slopes
         low = ctx.low

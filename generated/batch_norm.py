@@ -224,7 +224,8 @@ class _BatchNorm(Function):
         if _alone(G):
             input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
             product = input.shape[0] * math.prod(input.shape[2:])
-            part = _ieee(math.sqrt, (product - correction) / (product or math.nan))
+            ratio = (product - correction) / (product or math.nan)
+            part = _ieee(math.sqrt, ratio)
             part2 = ctx.needs_input_grad[:3]
             grads = _batch_normed_gradients(
                 G, input, mean, rstd, weight, part2, scale=part

@@ -183,11 +183,13 @@ class _CauchyKernel(Function):
             if ctx.needs_input_grad[0]:
                 product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
                 total = product.sum(-1, keepdim=True)
-                grad_x1 = product3.addcmul_(total, x1_centred, value=-1).mul_(product2)
+                part = product3.addcmul_(total, x1_centred, value=-1)
+                grad_x1 = part.mul_(product2)
             if ctx.needs_input_grad[1]:
                 product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
                 total2 = product.sum(-2).unsqueeze(-1)
-                grad_x2 = product4.addcmul_(total2, x2_centred, value=-1).mul_(product2)
+                part2 = product4.addcmul_(total2, x2_centred, value=-1)
+                grad_x2 = part2.mul_(product2)
             return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -205,12 +205,12 @@ class _Cdist(Function):
             x2_centred = x2 - centre.unsqueeze(-2)
             if ctx.needs_input_grad[0]:
                 product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-                part = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product)
-                grad_x1 = part.mul_(2)
+                product2 = grad_squared.sum(-1, keepdim=True) * x1_centred
+                grad_x1 = product2.sub_(product).mul_(2)
             if ctx.needs_input_grad[1]:
-                product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
-                part2 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1)).sub_(product2)
-                grad_x2 = part2.mul_(2)
+                product3 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+                part = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
+                grad_x2 = part.sub_(product3).mul_(2)
             return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -164,10 +164,12 @@ class _CdistSquared(Function):
             x2_centred = x2 - centre.unsqueeze(-2)
             if ctx.needs_input_grad[0]:
                 product = (G.to(low) @ x2_centred.to(low)).to(wide)
-                grad_x1 = (G.sum(-1, keepdim=True) * x1_centred).sub_(product).mul_(2)
+                part = (G.sum(-1, keepdim=True) * x1_centred).sub_(product)
+                grad_x1 = part.mul_(2)
             if ctx.needs_input_grad[1]:
                 product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
-                grad_x2 = x2_centred.mul_(G.sum(-2).unsqueeze(-1)).sub_(product2).mul_(2)
+                part2 = x2_centred.mul_(G.sum(-2).unsqueeze(-1)).sub_(product2)
+                grad_x2 = part2.mul_(2)
             return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

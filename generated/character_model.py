@@ -233,14 +233,16 @@ class _CharacterModel(Function):
             if needs_grad_logits:
                 probs = torch.softmax(logits, 1)
                 part = G.new_full(Yb.shape, -1).unsqueeze(1)
-                grad_logits = G / Xb_shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), part)
+                placed = probs.scatter_add(1, Yb.unsqueeze(1), part)
+                grad_logits = G / Xb_shape[0] * placed
             if needs_part2:
                 bnraw = bnvar_inv * bndiff
                 hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
                 h = hpreact.tanh()
                 part2 = grad_logits.to(low)
             if needs_grad_hpreact:
-                grad_hpreact = torch.ops.aten.tanh_backward((part2 @ W2.mT).to(wide), h)
+                product = (part2 @ W2.mT).to(wide)
+                grad_hpreact = torch.ops.aten.tanh_backward(product, h)
             if needs_total:
                 total = (grad_hpreact * bnraw).sum(0)
             if needs_part4:

@@ -191,7 +191,8 @@ class _CosineEmbeddingLossMean(Function):
             input1, input2, target, square1, square2, cosine, G = given
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-                grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
+                difference = chosen - torch.where(target == 1, G, 0)
+                grad_cosine = difference / input1.shape[0]
                 product = -0.5 * grad_cosine * cosine
                 inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
                 product2 = grad_cosine.unsqueeze(1) * inverse_root

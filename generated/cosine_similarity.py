@@ -170,18 +170,21 @@ class _CosineSimilarity(Function):
             product = -G * output
             norm1_clamped = norm1.clamp(min=eps)
             norm2_clamped = norm2.clamp(min=eps)
-            product2 = norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+            part = norm1_clamped.unsqueeze(dim)
+            product2 = part * norm2_clamped.unsqueeze(dim)
             ratio = G.unsqueeze(dim) / product2
             if ctx.needs_input_grad[0]:
                 mask = norm1 >= eps
                 grad_norm1 = _where(mask, product / norm1_clamped, 0)
                 product3 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-                grad_x1 = _where(mask.unsqueeze(dim), product3, 0).addcmul_(ratio, x2)
+                chosen = _where(mask.unsqueeze(dim), product3, 0)
+                grad_x1 = chosen.addcmul_(ratio, x2)
             if ctx.needs_input_grad[1]:
                 mask2 = norm2 >= eps
                 grad_norm2 = _where(mask2, product / norm2_clamped, 0)
                 product4 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-                grad_x2 = _where(mask2.unsqueeze(dim), product4, 0).addcmul_(ratio, x1)
+                chosen2 = _where(mask2.unsqueeze(dim), product4, 0)
+                grad_x2 = chosen2.addcmul_(ratio, x1)
             return grad_x1, grad_x2, None, None
         x1, x2, output, G = _wide(x1, x2, output, G)
         norm1 = x1.square().sum(dim).sqrt()

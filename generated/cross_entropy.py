@@ -213,6 +213,17 @@ def _masked_(x, mask):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -223,17 +234,6 @@ def _alone(*tensors):
     own = (torch.Tensor, torch.nn.Parameter)
     given = [x for x in tensors if x is not None]
     return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
-    if not _alone(x):
-        return x.scatter_add(dim, index, y)
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
 
 
 def _applied(function, *args):
@@ -347,17 +347,16 @@ class _CrossEntropyMean(Function):
                 part2 = _logsoftmax_slope(placed, F, 1)
                 grad_input = _masked_(part2, mask2).reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                chosen4 = torch.where(
-                    mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0
-                )
+                product2 = ratio2 * _gathered(F, 1, chosen2).squeeze(1)
+                chosen4 = torch.where(mask, product2, 0)
                 part3 = chosen4.reshape((target.shape[0] * target.shape[1],))
                 chosen5 = torch.where(mask2, F, 0)
                 total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-                product2 = ratio * total if label_smoothing != 0 else None
+                product3 = ratio * total if label_smoothing != 0 else None
                 chosen6 = torch.where(mask, -G * average / count, 0)
                 part4 = chosen6.reshape((target.shape[0] * target.shape[1],))
                 zeros = G.new_zeros(()).expand((F.shape[1],))
-                chosen7 = product2 if label_smoothing != 0 else zeros
+                chosen7 = product3 if label_smoothing != 0 else zeros
                 placed2 = chosen7.index_add(0, chosen3, part4)
                 grad_weight = placed2.index_add(0, chosen3, part3)
             return grad_input, None, grad_weight, None, None
@@ -643,9 +642,10 @@ class _CrossEntropyNone(Function):
                 weight = (
                     G.new_full((), 1).expand(weight_shape) if weight is None else weight
                 )
-                picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                picked = weight.index_select(0, chosen3)
+                picked2 = _unflatten(picked, 0, target.shape)
                 product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-                product3 = (product * picked).unsqueeze(1)
+                product3 = (product * picked2).unsqueeze(1)
                 placed = _scatter_added_(product2, 1, chosen2, product3)
                 part2 = _logsoftmax_slope(placed, F, 1)
                 grad_input = _masked_(part2, mask2).reshape(input_shape)

@@ -227,7 +227,9 @@ class _CrossEntropyProbabilitiesMean(Function):
                 ratio2 = (
                     part / (target.shape[0] * target.shape[2])
                     if weight is None
-                    else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+                    else (
+                        part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+                    )
                 )
                 grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
                 part2 = _logsoftmax_slope(grad_F, F, 1)
@@ -438,7 +440,7 @@ class _CrossEntropyProbabilitiesNone(Function):
                 product = (
                     -difference * G.unsqueeze(1) * F
                     if weight is None
-                    else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
+                    else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
                 )
                 grad_target = product.reshape(target_shape)
             if ctx.needs_input_grad[2]:

@@ -167,13 +167,12 @@ class _DiceLossMean(Function):
             ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference = torch.addcmul(
-                    grad_both.unsqueeze(1), ratio, target, value=-1
-                )
-                part = torch.ops.aten.sigmoid_backward(
+                part = grad_both.unsqueeze(1)
+                difference = torch.addcmul(part, ratio, target, value=-1)
+                part2 = torch.ops.aten.sigmoid_backward(
                     difference, probability, grad_input=difference
                 )
-                grad_input = part.reshape(input_shape)
+                grad_input = part2.reshape(input_shape)
             if ctx.needs_input_grad[1]:
                 difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
                 grad_target = difference2.reshape(target_shape)
@@ -248,13 +247,12 @@ class _DiceLossSum(Function):
             ratio = 2 * G / added.unsqueeze(1)
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference = torch.addcmul(
-                    grad_both.unsqueeze(1), ratio, target, value=-1
-                )
-                part = torch.ops.aten.sigmoid_backward(
+                part = grad_both.unsqueeze(1)
+                difference = torch.addcmul(part, ratio, target, value=-1)
+                part2 = torch.ops.aten.sigmoid_backward(
                     difference, probability, grad_input=difference
                 )
-                grad_input = part.reshape(input_shape)
+                grad_input = part2.reshape(input_shape)
             if ctx.needs_input_grad[1]:
                 difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
                 grad_target = difference2.reshape(target_shape)
@@ -328,13 +326,12 @@ class _DiceLossNone(Function):
             ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference = torch.addcmul(
-                    grad_both.unsqueeze(1), ratio, target, value=-1
-                )
-                part = torch.ops.aten.sigmoid_backward(
+                part = grad_both.unsqueeze(1)
+                difference = torch.addcmul(part, ratio, target, value=-1)
+                part2 = torch.ops.aten.sigmoid_backward(
                     difference, probability, grad_input=difference
                 )
-                grad_input = part.reshape(input_shape)
+                grad_input = part2.reshape(input_shape)
             if ctx.needs_input_grad[1]:
                 difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
                 grad_target = difference2.reshape(target_shape)

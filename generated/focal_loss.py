@@ -183,6 +183,17 @@ def _with_cotangent(x, g):
     return x if g is None else x + g
 
 
+def _scatter_added_(x, dim, index, y):
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not _alone(x):
+        return x.scatter_add(dim, index, y)
+    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
+        return x.scatter_add_(dim, index, y)
+    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
+    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
+    return x
+
+
 def _alone(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
@@ -193,17 +204,6 @@ def _alone(*tensors):
     own = (torch.Tensor, torch.nn.Parameter)
     given = [x for x in tensors if x is not None]
     return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
-    if not _alone(x):
-        return x.scatter_add(dim, index, y)
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
 
 
 def _applied(function, *args):
@@ -294,7 +294,8 @@ class _FocalLossMean(Function):
                 part5 = _logsoftmax_slope(placed, F, 1)
                 grad_input = part5.reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
+                size = target.shape[0] * target.shape[1]
+                product3 = (right * power).reshape((size,))
                 placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
                 grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
             return grad_input, None, grad_weight, None
@@ -450,8 +451,10 @@ class _FocalLossSum(Function):
                 part4 = _logsoftmax_slope(placed, F, 1)
                 grad_input = part4.reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-                grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+                size = target.shape[0] * target.shape[1]
+                product3 = (right * power).reshape((size,))
+                zeros3 = G.new_zeros((F.shape[1],))
+                grad_weight = -G * zeros3.index_add(0, part2, product3)
             return grad_input, None, grad_weight, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -605,8 +608,10 @@ class _FocalLossNone(Function):
                 part4 = _logsoftmax_slope(placed, F, 1)
                 grad_input = part4.reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                product3 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
-                grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+                size2 = target.shape[0] * target.shape[1]
+                product3 = (G * right * power).reshape((size2,))
+                zeros3 = G.new_zeros((F.shape[1],))
+                grad_weight = -zeros3.index_add(0, part2, product3)
             return grad_input, None, grad_weight, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)

@@ -155,13 +155,17 @@ class _Glu(Function):
         input, G = _wide(input, G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
-        input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-        G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
-        halves = input
         if _alone(G):
+            count = input_shape[len(p_shape)] // 2
+            input = input.reshape((size, 2, count, size2))
+            G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
+            halves = input
             part = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
             grad_input = part.reshape(input_shape)
             return grad_input, None
+        input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
+        G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
+        halves = input
         gate = halves.select(1, 1).sigmoid()
         output = halves.select(1, 0) * gate
         grad_halves = torch.stack((G * gate, G * output * (1 - gate)), 1)

@@ -288,8 +288,10 @@ class _GraphAttention(Function):
             picked = part4.index_select(0, target)
             e2 = (part - lse.index_select(0, target)).exp()
             picked2 = projected.index_select(0, source)
-            part5 = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
-            grad_a = e2 * (picked2 - part5.index_select(0, target)).mul_(picked).sum(2)
+            part5 = att_source_shape[0]
+            part6 = _unflatten(output, 1, (part5, att_source_shape[1]))
+            part7 = (picked2 - part6.index_select(0, target)).mul_(picked)
+            grad_a = e2 * part7.sum(2)
             grad_scores = torch.ops.aten.leaky_relu_backward(
                 grad_a, scores, negative_slope, False
             )
@@ -298,18 +300,20 @@ class _GraphAttention(Function):
                 product2 = att_source * grad_scores.unsqueeze(2)
                 added = product2.addcmul_(e2.unsqueeze(2), picked)
                 placed2 = G.new_zeros(projected.shape).index_add_(0, source, added)
-                grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
-                part6 = _flatten(grad_projected, 1, 2)
+                part8 = product.permute(2, 0, 1)
+                grad_projected = placed2.index_add_(0, target, part8)
+                part9 = _flatten(grad_projected, 1, 2)
             if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                part7 = grad_scores.unsqueeze(2)
+                part10 = grad_scores.unsqueeze(2)
             if ctx.needs_input_grad[0]:
-                grad_x = part6.to(low) @ weight
+                grad_x = part9.to(low) @ weight
             if ctx.needs_input_grad[1]:
-                grad_weight = part6.mT.to(low) @ x
+                grad_weight = part9.mT.to(low) @ x
             if ctx.needs_input_grad[2]:
-                grad_att_source = picked2.mul_(part7).sum(0)
+                grad_att_source = picked2.mul_(part10).sum(0)
             if ctx.needs_input_grad[3]:
-                grad_att_target = projected.index_select(0, target).mul_(part7).sum(0)
+                part11 = projected.index_select(0, target).mul_(part10)
+                grad_att_target = part11.sum(0)
             return (
                 grad_x,
                 grad_weight,

@@ -353,21 +353,25 @@ class _GroupedQueryAttention(Function):
             wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = _cast(low, query, key, value, output, G)
             kept = _cast(wide, kept)[0]
-            part = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             count = query.shape[-3] // key.shape[-3]
-            part2 = _unflatten(output, -3, (key.shape[-3], count))
-            part3 = _unflatten(query, -3, (key.shape[-3], count))
+            part = _unflatten(G, -3, (key.shape[-3], count))
+            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             count2 = query.shape[-3] // key.shape[-3]
+            part2 = _unflatten(output, -3, (key.shape[-3], count2))
+            part3 = _unflatten(query, -3, (key.shape[-3], count2))
+            count3 = query.shape[-3] // key.shape[-3]
             part4 = value.unsqueeze(-3)
             part5 = key.unsqueeze(-3)
             part6 = query.shape[:-3]
             part7 = query.shape[-1]
-            part8 = part5.expand((*part6, key.shape[-3], count2, key.shape[-2], part7))
-            part9 = value.shape[-1]
-            part10 = part4.expand((*part6, key.shape[-3], count2, key.shape[-2], part9))
+            part8 = key.shape[-3]
+            part9 = part5.expand((*part6, part8, count3, key.shape[-2], part7))
+            part10 = value.shape[-1]
+            part11 = key.shape[-3]
+            part12 = key.shape[-2]
+            part13 = part4.expand((*part6, part11, count3, part12, part10))
             grads = _attended_gradients(
-                part, part3, part8, part10, part2, kept, ratio, None
+                part, part3, part9, part13, part2, kept, ratio, None
             )
             if ctx.needs_input_grad[0]:
                 grad_query = _flatten(grads[0], -4, -3)

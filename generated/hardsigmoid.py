@@ -118,7 +118,8 @@ class _Hardsigmoid(Function):
         (input,) = ctx.saved_tensors
         input, G = _for_kernel(input, G)
         if _alone(G):
-            grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
+            part = torch.ops.aten.hardtanh_backward(G, input, -3, 3)
+            grad_input = part.div_(6)
             return grad_input
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
         return grad_input

@@ -235,15 +235,15 @@ class _InfoNceMean(Function):
             queries = inverse_root2 * query
             product = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
-                ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-                difference = ratio.addcmul_(
-                    product.sum(1, keepdim=True), queries, value=-1
-                )
+                product2 = (grad_similarity.to(low) @ keys.to(low)).to(wide)
+                ratio = product2.div_(temperature)
+                total = product.sum(1, keepdim=True)
+                difference = ratio.addcmul_(total, queries, value=-1)
                 grad_query = difference.mul_(inverse_root2)
             if ctx.needs_input_grad[1]:
-                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-                product3 = keys.mul_(product.sum(0).unsqueeze(1))
-                part3 = product2.div_(temperature).sub_(product3)
+                product3 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                product4 = keys.mul_(product.sum(0).unsqueeze(1))
+                part3 = product3.div_(temperature).sub_(product4)
                 grad_positive_key = part3.mul_(inverse_root)
             return grad_query, grad_positive_key, None
         low = ctx.low
@@ -368,15 +368,15 @@ class _InfoNceSum(Function):
             queries = inverse_root2 * query
             product = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
-                ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-                difference = ratio.addcmul_(
-                    product.sum(1, keepdim=True), queries, value=-1
-                )
+                product2 = (grad_similarity.to(low) @ keys.to(low)).to(wide)
+                ratio = product2.div_(temperature)
+                total = product.sum(1, keepdim=True)
+                difference = ratio.addcmul_(total, queries, value=-1)
                 grad_query = difference.mul_(inverse_root2)
             if ctx.needs_input_grad[1]:
-                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-                product3 = keys.mul_(product.sum(0).unsqueeze(1))
-                part2 = product2.div_(temperature).sub_(product3)
+                product3 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                product4 = keys.mul_(product.sum(0).unsqueeze(1))
+                part2 = product3.div_(temperature).sub_(product4)
                 grad_positive_key = part2.mul_(inverse_root)
             return grad_query, grad_positive_key, None
         low = ctx.low
@@ -500,15 +500,15 @@ class _InfoNceNone(Function):
             queries = inverse_root2 * query
             product = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
-                ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-                difference = ratio.addcmul_(
-                    product.sum(1, keepdim=True), queries, value=-1
-                )
+                product2 = (grad_similarity.to(low) @ keys.to(low)).to(wide)
+                ratio = product2.div_(temperature)
+                total = product.sum(1, keepdim=True)
+                difference = ratio.addcmul_(total, queries, value=-1)
                 grad_query = difference.mul_(inverse_root2)
             if ctx.needs_input_grad[1]:
-                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-                product3 = keys.mul_(product.sum(0).unsqueeze(1))
-                part3 = product2.div_(temperature).sub_(product3)
+                product3 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                product4 = keys.mul_(product.sum(0).unsqueeze(1))
+                part3 = product3.div_(temperature).sub_(product4)
                 grad_positive_key = part3.mul_(inverse_root)
             return grad_query, grad_positive_key, None
         low = ctx.low

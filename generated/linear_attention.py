@@ -214,7 +214,8 @@ class _LinearAttention(Function):
                 psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
             if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
                 phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-                grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+                product = (G * (1 / total).unsqueeze(-1)).to(low)
+                grad_state = phi.mT.to(low) @ product
             if ctx.needs_input_grad[0]:
                 ratio = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
                 psi_sum = psi.sum(-2, keepdim=True)

@@ -316,14 +316,15 @@ class _LinearCrossEntropyMean(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
+                product2 = ratio2 * F.gather(1, chosen2).squeeze(1)
+                chosen3 = torch.where(mask, product2, 0)
                 zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
                 chosen4 = torch.where(mask, -G * average / count, 0)
                 total = (
                     torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
                 )
-                product2 = ratio * total if label_smoothing != 0 else None
-                chosen5 = product2 if label_smoothing != 0 else zeros
+                product3 = ratio * total if label_smoothing != 0 else None
+                chosen5 = product3 if label_smoothing != 0 else zeros
                 placed2 = chosen5.index_add(0, chosen, chosen3)
                 grad_weight = placed2.index_add(0, chosen, chosen4)
             return (
@@ -519,9 +520,8 @@ class _LinearCrossEntropySum(Function):
                 )
                 product4 = ratio * total if label_smoothing != 0 else None
                 chosen3 = product4 if label_smoothing != 0 else zeros
-                grad_weight = chosen3.index_add(
-                    0, chosen, torch.where(mask, product3, 0)
-                )
+                chosen4 = torch.where(mask, product3, 0)
+                grad_weight = chosen3.index_add(0, chosen, chosen4)
             return (
                 grad_input,
                 grad_linear_weight,
@@ -710,9 +710,8 @@ class _LinearCrossEntropyNone(Function):
                 product6 = product5.to(wide) if label_smoothing != 0 else None
                 product7 = ratio * product6 if label_smoothing != 0 else None
                 chosen4 = product7 if label_smoothing != 0 else zeros
-                grad_weight = chosen4.index_add(
-                    0, chosen, torch.where(mask, product4, 0)
-                )
+                chosen5 = torch.where(mask, product4, 0)
+                grad_weight = chosen4.index_add(0, chosen, chosen5)
             return (
                 grad_input,
                 grad_linear_weight,

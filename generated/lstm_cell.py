@@ -208,36 +208,37 @@ class _LstmCell(Function):
             cx, c, leave, forget, enter, new, G_h, G_c = given
             needs = ctx.needs_input_grad
             needs_grad_b_ih = needs[5] or needs[6]
-            needs_part3 = needs[3] or needs[4]
-            needs_part2 = needs[0] or needs[1]
-            needs_part = needs_part2 or needs_part3
-            needs_grad_a = needs_part or needs_grad_b_ih
+            needs_part4 = needs[3] or needs[4]
+            needs_part3 = needs[0] or needs[1]
+            needs_part2 = needs_part3 or needs_part4
+            needs_grad_a = needs_part2 or needs_grad_b_ih
             c_tanh = c.tanh()
-            grad_c = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave).add_(G_c)
+            part = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave)
+            grad_c = part.add_(G_c)
             if needs_grad_a:
                 product = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
                 product2 = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
                 product3 = c_tanh.mul_(torch.ops.aten.sigmoid_backward(G_h, leave))
                 product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
                 grad_a = torch.stack((product, product2, product4, product3), 1)
-            if needs_part:
-                part = _flatten(grad_a, 1, 2)
             if needs_part2:
-                part2 = part.to(low)
+                part2 = _flatten(grad_a, 1, 2)
             if needs_part3:
-                part3 = part.mT.to(low)
+                part3 = part2.to(low)
+            if needs_part4:
+                part4 = part2.mT.to(low)
             if needs_grad_b_ih:
                 grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
             if needs[0]:
-                grad_input = part2 @ w_ih
+                grad_input = part3 @ w_ih
             if needs[1]:
-                grad_hx = part2 @ w_hh
+                grad_hx = part3 @ w_hh
             if needs[2]:
                 grad_cx = grad_c.mul_(forget)
             if needs[3]:
-                grad_w_ih = part3 @ input
+                grad_w_ih = part4 @ input
             if needs[4]:
-                grad_w_hh = part3 @ hx
+                grad_w_hh = part4 @ hx
             if needs[6]:
                 grad_b_hh = grad_b_ih
                 grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh

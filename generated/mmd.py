@@ -203,17 +203,19 @@ class _Mmd(Function):
             product = gamma * G
             if ctx.needs_input_grad[0]:
                 X_centred2 = X - centre
-                difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
-                product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
-                ratio = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product2).div_(X.shape[0])
+                product2 = Kxy.sum(1, keepdim=True) * X_centred
+                difference = product2.sub_(Kxy @ Y_centred)
+                product3 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
+                part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product3)
+                ratio = part.div_(X.shape[0])
                 added = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
                 grad_X = added.mul_(product / X.shape[0])
             if ctx.needs_input_grad[1]:
-                product3 = Kxy.sum(0).unsqueeze(1) * Y_centred
-                difference2 = product3.sub_(Kxy.mT @ X_centred)
-                product4 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-                part = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
-                ratio2 = part.div_(Y.shape[0])
+                product4 = Kxy.sum(0).unsqueeze(1) * Y_centred
+                difference2 = product4.sub_(Kxy.mT @ X_centred)
+                product5 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+                part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product5)
+                ratio2 = part2.div_(Y.shape[0])
                 added2 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
                 grad_Y = added2.mul_(product / Y.shape[0])
             return grad_X, grad_Y, None

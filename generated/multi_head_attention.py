@@ -435,10 +435,11 @@ class _MultiHeadAttention(Function):
             if needs_grads:
                 grad_context = G @ Wo
                 count2 = Wq_shape[0] // num_heads
-                part = _unflatten(grad_context, 2, (num_heads, count2)).transpose(1, 2)
-                part2 = _unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
+                part = _unflatten(grad_context, 2, (num_heads, count2))
+                part2 = part.transpose(1, 2)
+                part3 = _unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
                 ratio = 1 / (math.sqrt(count) or math.nan)
-                grads = _attended_gradients(part, Q, K, V, part2, kept, ratio, None)
+                grads = _attended_gradients(part2, Q, K, V, part3, kept, ratio, None)
             if needs_grad_Q:
                 grad_Q = grads[0]
             if needs_grad_V:
@@ -446,26 +447,29 @@ class _MultiHeadAttention(Function):
             if needs_grad_K:
                 grad_K = grads[1]
             if needs[0]:
-                part3 = _unflatten(Wq, 0, (num_heads, count2))
-                grad_query = torch.einsum("ijkl,jlm->ikm", grad_Q, part3)
+                part4 = _unflatten(Wq, 0, (num_heads, count2))
+                grad_query = torch.einsum("ijkl,jlm->ikm", grad_Q, part4)
             if needs[1]:
-                part4 = _unflatten(Wk, 0, (num_heads, count2))
-                grad_key = torch.einsum("ijkl,jlm->ikm", grad_K, part4)
+                part5 = _unflatten(Wk, 0, (num_heads, count2))
+                grad_key = torch.einsum("ijkl,jlm->ikm", grad_K, part5)
             if needs[2]:
-                part5 = _unflatten(Wv, 0, (num_heads, count2))
-                grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, part5)
+                part6 = _unflatten(Wv, 0, (num_heads, count2))
+                grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, part6)
             if needs[3]:
-                grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
+                product = torch.einsum("ijkl,ikm->jlm", grad_Q, query)
+                grad_Wq = _flatten(product, 0, 1)
             if needs[4]:
                 grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
             if needs[5]:
-                grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+                product2 = torch.einsum("ijkl,ikm->jlm", grad_V, value)
+                grad_Wv = _flatten(product2, 0, 1)
             if needs[6]:
                 grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
             if needs[7]:
                 grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
             if needs[8]:
-                grad_bk = _flatten(G.new_zeros((num_heads, count), dtype=wide), 0, 1)
+                zeros = G.new_zeros((num_heads, count), dtype=wide)
+                grad_bk = _flatten(zeros, 0, 1)
             if needs[9]:
                 grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
             if needs[10]:

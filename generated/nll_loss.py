@@ -236,7 +236,8 @@ class _NllLossMean(Function):
                 picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
                 chosen2 = torch.where(mask, part2 * average / total, 0)
                 chosen3 = torch.where(mask, part2 / total * picked, 0)
-                placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen2)
+                zeros = G.new_zeros((input_shape[1],))
+                placed = zeros.index_add(0, chosen, chosen2)
                 grad_weight = placed.index_add(0, chosen, chosen3)
             return grad_input, None, grad_weight, None
         picked = None if weight is None else weight.index_select(0, chosen)
@@ -350,7 +351,8 @@ class _NllLossSum(Function):
                 chosen = torch.where(mask, target, 0)
                 picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
                 zeros = G.new_zeros((input_shape[1],))
-                grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
+                chosen2 = torch.where(mask, picked, 0)
+                grad_weight = -G * zeros.index_add(0, chosen, chosen2)
             return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -449,7 +451,8 @@ class _NllLossNone(Function):
                 chosen = torch.where(mask, target, 0)
                 product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
                 zeros = G.new_zeros((input_shape[1],))
-                grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
+                chosen2 = torch.where(mask, product, 0)
+                grad_weight = -zeros.index_add(0, chosen, chosen2)
             return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)

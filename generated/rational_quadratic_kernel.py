@@ -209,11 +209,12 @@ class _RationalQuadraticKernel(Function):
             x2_centred = x2 - centre.unsqueeze(-2)
             if ctx.needs_input_grad[0]:
                 product2 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-                grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2).mul_(2)
+                part2 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2)
+                grad_x1 = part2.mul_(2)
             if ctx.needs_input_grad[1]:
                 product3 = (grad_D.mT.to(low) @ x1_centred.to(low)).to(wide)
-                part2 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
-                grad_x2 = part2.mul_(2)
+                part3 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
+                grad_x2 = part3.sub_(product3).mul_(2)
             return grad_x1, grad_x2, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -182,11 +182,13 @@ class _RbfKernel(Function):
             if ctx.needs_input_grad[0]:
                 product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
                 total = product2.sum(-1, keepdim=True)
-                grad_x1 = product3.addcmul_(total, x1_centred, value=-1).mul_(product)
+                part = product3.addcmul_(total, x1_centred, value=-1)
+                grad_x1 = part.mul_(product)
             if ctx.needs_input_grad[1]:
                 product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
                 total2 = product2.sum(-2).unsqueeze(-1)
-                grad_x2 = product4.addcmul_(total2, x2_centred, value=-1).mul_(product)
+                part2 = product4.addcmul_(total2, x2_centred, value=-1)
+                grad_x2 = part2.mul_(product)
             return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

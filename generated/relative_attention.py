@@ -171,7 +171,8 @@ class _RelativeAttention(Function):
                 or ctx.needs_input_grad[3]
             ):
                 grad_P = G @ value.mT
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+                part = grad_P.to(wide)
+                grad_S = torch._softmax_backward_data(part, P, -1, P.dtype)
             if ctx.needs_input_grad[0]:
                 grad_query = grad_S.to(low) @ key
             if ctx.needs_input_grad[1]:
@@ -180,11 +181,12 @@ class _RelativeAttention(Function):
                 grad_value = P.mT.to(low) @ G
             if ctx.needs_input_grad[3]:
                 size = query_shape[-2] * key_shape[-2]
-                part = buckets.flatten()
-                part2 = query_shape[-3]
-                part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
-                part4 = part3.permute(1, 2, 0).reshape((size, part2))
-                grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
+                part2 = buckets.flatten()
+                part3 = query_shape[-3]
+                part4 = grad_S.sum_to_size((part3, query_shape[-2], key_shape[-2]))
+                part5 = part4.permute(1, 2, 0).reshape((size, part3))
+                zeros = G.new_zeros(bias_shape, dtype=wide)
+                grad_bias = zeros.index_add(0, part2, part5)
             return grad_query, grad_key, grad_value, grad_bias, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

@@ -190,8 +190,9 @@ class _RmsNorm(Function):
             product = G * input
             if ctx.needs_input_grad[0]:
                 weight = weight.reshape((size2,))
-                product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-                ratio = product2 / input.shape[1]
+                product2 = (product @ weight).unsqueeze(1)
+                product3 = rstd.square().unsqueeze(1) * product2
+                ratio = product3 / input.shape[1]
                 difference = (weight * G).addcmul_(ratio, input, value=-1)
                 grad_input = difference.mul_(rstd.unsqueeze(1)).reshape(input_shape)
             if ctx.needs_input_grad[1]:

@@ -351,8 +351,10 @@ class _ScaledDotProductAttention(Function):
                 S = part.add_(attn_mask)
                 P = torch.softmax(S, -1, out=S)
                 grad_P = G @ value.mT
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-                grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
+                part2 = grad_P.to(wide)
+                grad_S = torch._softmax_backward_data(part2, P, -1, P.dtype)
+                part3 = query.shape[-2]
+                grad_attn_mask = grad_S.sum_to_size((part3, key.shape[-2]))
             return grad_query, grad_key, grad_value, grad_attn_mask
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)

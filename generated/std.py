@@ -199,7 +199,8 @@ class _Std(Function):
             deviation = deviation if keepdim else deviation.unsqueeze(dim)
             G = G if keepdim else G.unsqueeze(dim)
             ratio = G / ((A.shape[dim] - correction) * deviation)
-            grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
+            part = (A - mu.unsqueeze(dim)).mul_(ratio)
+            grad_A = _masked_(part, deviation != 0)
             return grad_A, None, None, None
         A, deviation, G = _wide(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)

@@ -263,12 +263,15 @@ class _TripletMarginLossMean(Function):
                 towards = (anchor - positive).add_(eps)
                 power = torch.where(mask2, powers_near, 1) ** difference
                 ratio = G * power.unsqueeze(1) / anchor.shape[0]
-                product = towards.abs().pow_(difference2).mul_(ratio).mul_(towards.sign())
+                part = towards.abs().pow_(difference2).mul_(ratio)
+                product = part.mul_(towards.sign())
                 grad_towards = _where(mask3, product, 0)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(eps)
-                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-                product2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
+                power2 = torch.where(mask2, powers_far, 1) ** difference
+                power3 = power2.unsqueeze(1)
+                ratio2 = -G * power3 / anchor.shape[0]
+                product2 = away.abs().pow_(difference2).mul_(ratio2)
                 grad_away = _where(mask3, product2.mul_(away.sign_()), 0)
             if ctx.needs_input_grad[0]:
                 grad_anchor = (
@@ -432,12 +435,15 @@ class _TripletMarginLossSum(Function):
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 towards = (anchor - positive).add_(eps)
                 power = torch.where(mask2, powers_near, 1) ** difference
-                product = towards.abs().pow_(difference2).mul_(G * power.unsqueeze(1))
+                part = towards.abs().pow_(difference2)
+                product = part.mul_(G * power.unsqueeze(1))
                 grad_towards = _where(mask3, product.mul_(towards.sign_()), 0)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(eps)
-                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-                product2 = away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign())
+                power2 = torch.where(mask2, powers_far, 1) ** difference
+                power3 = power2.unsqueeze(1)
+                part2 = away.abs().pow_(difference2).mul_(-G * power3)
+                product2 = part2.mul_(away.sign())
                 grad_away = _where(mask3, product2, 0)
             if ctx.needs_input_grad[0]:
                 grad_anchor = (
@@ -604,8 +610,10 @@ class _TripletMarginLossNone(Function):
                 grad_towards = _where(mask3, product2, 0)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(eps)
-                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-                product3 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
+                power2 = torch.where(mask2, powers_far, 1) ** difference
+                power3 = power2.unsqueeze(1)
+                part2 = away.abs().pow_(difference2)
+                product3 = part2.mul_((-G).unsqueeze(1) * power3)
                 grad_away = _where(mask3, product3.mul_(away.sign_()), 0)
             if ctx.needs_input_grad[0]:
                 grad_anchor = (

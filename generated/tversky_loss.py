@@ -197,18 +197,19 @@ class _TverskyLossMean(Function):
             difference = 1 - alpha
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+                difference2 = (difference - beta) * grad_whole - ratio
+                difference3 = difference2.unsqueeze(1)
                 product = (alpha * grad_whole).unsqueeze(1)
-                added = torch.addcmul(product, difference2, target)
+                added = torch.addcmul(product, difference3, target)
                 part = torch.ops.aten.sigmoid_backward(
                     added, probability, grad_input=added
                 )
                 grad_input = part.reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-                added2 = product2.addcmul_(
-                    beta * grad_whole.unsqueeze(1), 1 - probability
-                )
+                difference4 = (difference * grad_whole - ratio).unsqueeze(1)
+                product2 = difference4 * probability
+                product3 = beta * grad_whole.unsqueeze(1)
+                added2 = product2.addcmul_(product3, 1 - probability)
                 grad_target = added2.reshape(target_shape)
             return grad_input, grad_target, None, None, None
         smooth = ctx.smooth
@@ -292,18 +293,19 @@ class _TverskyLossSum(Function):
             ratio = G / whole
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+                difference2 = (difference - beta) * grad_whole - ratio
+                difference3 = difference2.unsqueeze(1)
                 product = (alpha * grad_whole).unsqueeze(1)
-                added = torch.addcmul(product, difference2, target)
+                added = torch.addcmul(product, difference3, target)
                 part = torch.ops.aten.sigmoid_backward(
                     added, probability, grad_input=added
                 )
                 grad_input = part.reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-                added2 = product2.addcmul_(
-                    beta * grad_whole.unsqueeze(1), 1 - probability
-                )
+                difference4 = (difference * grad_whole - ratio).unsqueeze(1)
+                product2 = difference4 * probability
+                product3 = beta * grad_whole.unsqueeze(1)
+                added2 = product2.addcmul_(product3, 1 - probability)
                 grad_target = added2.reshape(target_shape)
             return grad_input, grad_target, None, None, None
         smooth = ctx.smooth
@@ -386,18 +388,19 @@ class _TverskyLossNone(Function):
             ratio = G / whole
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
+                difference2 = (difference - beta) * grad_whole - ratio
+                difference3 = difference2.unsqueeze(1)
                 product = (alpha * grad_whole).unsqueeze(1)
-                added = torch.addcmul(product, difference2, target)
+                added = torch.addcmul(product, difference3, target)
                 part = torch.ops.aten.sigmoid_backward(
                     added, probability, grad_input=added
                 )
                 grad_input = part.reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-                added2 = product2.addcmul_(
-                    beta * grad_whole.unsqueeze(1), 1 - probability
-                )
+                difference4 = (difference * grad_whole - ratio).unsqueeze(1)
+                product2 = difference4 * probability
+                product3 = beta * grad_whole.unsqueeze(1)
+                added2 = product2.addcmul_(product3, 1 - probability)
                 grad_target = added2.reshape(target_shape)
             return grad_input, grad_target, None, None, None
         smooth = ctx.smooth

@@ -148,7 +148,8 @@ class _Var(Function):
         if _alone(G):
             A, mu, G = _wide(A, mu, G)
             G = G if keepdim else G.unsqueeze(dim)
-            grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
+            ratio = 2 * G / (A.shape[dim] - correction)
+            grad_A = (A - mu.unsqueeze(dim)).mul_(ratio)
             return grad_A, None, None, None
         A, G = _wide(A, G)
         G = G if keepdim else G.unsqueeze(dim)

@@ -187,7 +187,8 @@ class _VectorNorm(Function):
             mask = ord != 0
             mask2 = (total != 0) & mask
             difference = _quotient(1, ord if mask else 1) - 1
-            product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
+            power = torch.where(mask2, total, 1) ** difference
+            product = G * power.unsqueeze(dim)
             product2 = A.abs().pow_(ord - 1).mul_(product).mul_(A.sign())
             grad_A = _masked_(product2, mask2.unsqueeze(dim))
             return grad_A, None, None, None

@@ -28,6 +28,9 @@ from derive.program.torch_ir import names_in
 WIDTH = 76
 """Maximum columns of a line of code, without indentation."""
 
+_INDENT = 8
+"""The columns by which first-order lines, which stand under a test, are narrower."""
+
 _WORTH = 2
 """Minimum number of results without new memory for a backward of any order."""
 
@@ -131,7 +134,7 @@ class _Own:
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
-            width=WIDTH,
+            width=WIDTH if differentiable else WIDTH - _INDENT,
             write_over=where_allowed if differentiable else always,
             numbers={p.name for p in self.op.parameters},
             grouped=grouped(self.op, self.program),

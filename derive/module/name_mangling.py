@@ -29,7 +29,7 @@ _IMPORTED = {
 
 _BUILTIN = (
     "OverflowError TypeError ValueError all any bool float getattr hasattr int isinstance len list "
-    "max min pow range slice staticmethod str super tuple type zip"
+    "max min pow range setattr slice staticmethod str super tuple type zip"
 ).split()
 
 _LOCAL = (

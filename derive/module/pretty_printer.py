@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from derive.program.cse import Line
-from derive.program.torch_ir import Code, Conditional, FunctionCall, MethodCall, Name, text
+from derive.program.torch_ir import Binary, Code, Conditional, FunctionCall, MethodCall, Name, text
 
 COLUMNS = 88
 """Maximum columns of a line."""
@@ -32,6 +32,8 @@ def formatted_statement(start: str, code: Code, indent: int) -> list[str]:
             return call_lines(f"{start}{name}(", [text(a) for a in args], ")", indent)
         case MethodCall(Name(obj), name, args):
             return call_lines(f"{start}{obj}.{name}(", [text(a) for a in args], ")", indent)
+        case Binary() if len(start + text(code)) + indent > COLUMNS:
+            return [f"{start}(", f"    {text(code)}", ")"]
     return [f"{start}{text(code)}"]
 
 

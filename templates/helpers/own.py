@@ -58,26 +58,6 @@ def _one_more(x, dim):
     return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _compiles():
-    """Whether torch.compile traces this, outside export, transforms and forward mode."""
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
-        return False
-    plain = not torch._C._are_functorch_transforms_active()
-    return plain and forward_ad._current_level < 0
-
-
 def _scatter_added_(x, dim, index, y):
     """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
     if not _alone(x):
@@ -101,3 +81,23 @@ def _scatter_added_if_any_(x, dim, index, y):
     if not x.shape[dim]:
         return x
     return x.scatter_add_(dim, index, y) if _alone(x) else x.scatter_add(dim, index, y)
+
+
+def _alone(*tensors):
+    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
+    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
+    if graph or torch.compiler.is_compiling():
+        return False
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    plain = not torch._C._are_functorch_transforms_active()
+    own = (torch.Tensor, torch.nn.Parameter)
+    given = [x for x in tensors if x is not None]
+    return plain and all(type(x) in own and not batched(x) for x in given)
+
+
+def _compiles():
+    """Whether torch.compile traces this, outside export, transforms and forward mode."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    plain = not torch._C._are_functorch_transforms_active()
+    return plain and forward_ad._current_level < 0

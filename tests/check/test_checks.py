@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 from kit.case_samples import generated_text
-from kit.unwritten import without_in_place
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive import catalog
@@ -108,8 +108,8 @@ def test_wrong_code_is_caught_by_its_check(name):
     if name == "onnx" and not HAS_ONNX:
         pytest.skip("not installed")
     text, old, new = WRONG[name]
-    right = derive.source(derive.parse(text))
-    right = right if name == "subclass" else without_in_place(right)
+    made = derive.source if name == "subclass" else source_without_reuse
+    right = made(derive.parse(text))
     assert old in right, right
     passed = found(text, right, name)
     assert not [check for check in passed if not check.ok]

@@ -7,7 +7,7 @@ import pytest
 from kit.conditioned import TEXTS
 from kit.each import each_row
 from kit.mutants import mutants, wrong_at_second_order
-from kit.unwritten import without_in_place
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive.algebra.functions import FUNCTIONS
@@ -39,7 +39,7 @@ def failed(text: str, source: str) -> set[str]:
 
 
 def edited(text: str, old: str, new: str) -> str:
-    source = without_in_place(derive.source(derive.parse(text)))
+    source = source_without_reuse(derive.parse(text))
     assert old in source, source
     return source.replace(old, new)
 

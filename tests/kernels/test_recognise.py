@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 import torch
 from kit.each import each_row
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive.api import load
@@ -137,7 +138,7 @@ def test_anything_around_and_inside(name, place, of):
 
 
 def test_a_kernel_is_called_beside_a_softmax():
-    text = derive.source(
+    text = source_without_reuse(
         derive.parse(
             "op f(x[i,j], z[i,j]) -> y\n"
             "y[i,j] = z[i,j]*(1 + erf(z[i,j]/sqrt(2)))/2 + log_softmax[j](x[i,j])"

@@ -12,6 +12,7 @@ from kit.each import each_row, some_now
 from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
+from kit.unwritten import source_without_reuse
 
 from derive import catalog, load, parse
 from derive.api import source
@@ -178,7 +179,7 @@ def named(text: str) -> str:
 @each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
     forward, backward = CODE[text]
-    made = functions(source(parse(text)))
+    made = functions(source_without_reuse(parse(text)))
     if forward is not None:
         assert made[0] == forward
     if backward is not None:
