@@ -20,6 +20,7 @@ from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded
+from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
 from derive.notation.operation import Operation
 from derive.notation.option_checks import (
@@ -194,20 +195,24 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
-        variants = [
-            Variant(
-                n,
-                pipeline.specialized(code.operation, n, least),
-                pipeline.own_tangent(code.operation, n),
-            )
-            for n in names
-        ]
+        variants = _variants(code.operation, names, least)
         derivations = [formulas_of(op, option) for option in names]
-        moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
+        moved = [tangents(op, n) for n in names] if variants[0].tangent is not None else []
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
         text = emit(code, variants, tests, doc)
         return check_code(op.name, text)
+
+
+def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:
+    """Return the programs of the options: one, if these are reductions of one equation."""
+    common = reductions(op)
+    whole = common and pipeline.specialized_with_reductions(op, common, least)
+    if whole:
+        return [Variant(None, *whole, common)]
+    return [
+        Variant(n, pipeline.specialized(op, n, least), pipeline.own_tangent(op, n)) for n in names
+    ]
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:

@@ -40,6 +40,12 @@ from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
 from derive.module.none_variants import with_absent
+from derive.module.reduced import (
+    Reductions,
+    tangent_with_reductions,
+    with_parameter,
+    with_reductions,
+)
 from derive.notation import split
 from derive.notation.operation import Operation
 from derive.notation.options import options
@@ -273,6 +279,23 @@ def specialized(op: Operation, option: str | None, least: bool = False) -> Progr
     unit = derive_option(op, option, None)
     made = lower(Code(unit, keeps=False)).program if least else program_of(op, option)
     return lower(Code(unit, made=made), SPECIALIZE).program
+
+
+def specialized_with_reductions(
+    op: Operation, r: Reductions, least: bool = False
+) -> tuple[Program, Tangent | None] | None:
+    """Return one program of all options, and its tangent code; None if there is none."""
+    unit, tangent = derive_option(op, r.option, None), own_tangent(op, r.option)
+    made = lower(Code(unit, keeps=False)).program if least else program_of(op, r.option)
+    if any(s.name == r.equation for s in made.saved):
+        made = lower(Code(unit, available=())).program
+    made = lower(Code(unit, made=made), SPECIALIZE[:1]).program
+    whole = with_parameter(unit.given)
+    reduced = with_reductions(whole, made, r)
+    moved = None if tangent is None else tangent_with_reductions(op, tangent, r)
+    if reduced is None or (tangent is not None and moved is None):
+        return None
+    return with_in_place(whole, reduced, dict(reduced.cotangents)[r.equation]), moved
 
 
 def stage_backward(

@@ -155,23 +155,32 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _binary_cross_entropy_mean_forward(input, target, weight):
+def _binary_cross_entropy_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _binary_cross_entropy_forward(input, target, weight, reduction):
     reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
     product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
     u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
     loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
-    return loss.mean().to(dtype)
+    return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
 
-class _BinaryCrossEntropyMean(Function):
+class _BinaryCrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_mean_forward)
+    forward = staticmethod(_binary_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
+        input, target, weight, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(
             input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -181,65 +190,12 @@ class _BinaryCrossEntropyMean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         reuse = _reuse(G)
-        difference = 1 - input
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = reuse.clamp(difference.log(), min=-100)
-            clamped2 = reuse.clamp(input.log(), min=-100)
-        if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else reuse.mul(G * target, weight)
-            ratio = reuse.div(part, _guarded(input, mask2, 1))
-            part2 = G * u if weight is None else reuse.mul(G * weight, u)
-            ratio2 = reuse.div(part2, _guarded(difference, mask, 1))
-            difference2 = reuse.sub(_where(mask, ratio2, 0), _where(mask2, ratio, 0))
-            grad_input = reuse.div(difference2, math.prod(input.shape))
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                G / math.prod(input.shape) * (clamped - clamped2)
-                if weight is None
-                else G / math.prod(input.shape) * weight * (clamped - clamped2)
-            )
-        if ctx.needs_input_grad[2]:
-            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
-            grad_weight = reuse.mul(u2, -G / math.prod(input.shape))
-        return grad_input, grad_target, grad_weight
-
-
-def _binary_cross_entropy_sum_forward(input, target, weight):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
-    u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
-    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
-    return loss.sum().to(dtype)
-
-
-class _BinaryCrossEntropySum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
-        ctx.save_for_backward(
-            input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
-        grad_input = grad_target = grad_weight = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
@@ -261,70 +217,10 @@ class _BinaryCrossEntropySum(Function):
         if ctx.needs_input_grad[2]:
             u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
             grad_weight = reuse.mul(u2, -G)
-        return grad_input, grad_target, grad_weight
+        return grad_input, grad_target, grad_weight, None
 
 
-def _binary_cross_entropy_none_forward(input, target, weight):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
-    u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
-    return (
-        reuse.neg(u).to(dtype)
-        if weight is None
-        else reuse.neg(reuse.mul(u, weight)).to(dtype)
-    )
-
-
-class _BinaryCrossEntropyNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
-        ctx.save_for_backward(
-            input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
-        grad_input = grad_target = grad_weight = None
-        reuse = _reuse(G)
-        difference = 1 - input
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = reuse.clamp(difference.log(), min=-100)
-            clamped2 = reuse.clamp(input.log(), min=-100)
-        if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = reuse.div(product * u, _guarded(difference, mask, 1))
-            chosen = _where(mask, part, 0)
-            part2 = G * target if weight is None else reuse.mul(G * target, weight)
-            ratio = reuse.div(part2, _guarded(input, mask2, 1))
-            grad_input = reuse.sub(chosen, _where(mask2, ratio, 0))
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(clamped - clamped2, product)
-        if ctx.needs_input_grad[2]:
-            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
-            grad_weight = reuse.neg(reuse.mul(u2, G))
-        return grad_input, grad_target, grad_weight
-
-
-_OPTIONS = {
-    "mean": (_BinaryCrossEntropyMean, _binary_cross_entropy_mean_forward),
-    "sum": (_BinaryCrossEntropySum, _binary_cross_entropy_sum_forward),
-    "none": (_BinaryCrossEntropyNone, _binary_cross_entropy_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def binary_cross_entropy(
@@ -418,9 +314,8 @@ def binary_cross_entropy(
             "binary_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight)
-    return _applied(function, input, target, weight)
+        return _binary_cross_entropy_forward(input, target, weight, reduction)
+    return _applied(_BinaryCrossEntropy, input, target, weight, reduction)

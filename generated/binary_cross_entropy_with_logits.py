@@ -122,170 +122,52 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
+def _binary_cross_entropy_with_logits_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _binary_cross_entropy_with_logits_forward(
+    input, target, weight, pos_weight, reduction
+):
     reuse = _reuse(input, target, weight, pos_weight)
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
-    part2 = torch.nn.functional.logsigmoid(-input)
-    u = reuse.addcmul(product, 1 - target, part2)
-    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
-    return loss.mean().to(dtype)
-
-
-class _BinaryCrossEntropyWithLogitsMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_with_logits_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
-        ctx.save_for_backward(input, target, weight, pos_weight)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
-        grad_input = grad_target = grad_weight = grad_pos_weight = None
-        reuse = _reuse(G)
-        product = math.prod(input.shape[:-1]) * input.shape[-1]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
-            part = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            part2 = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product2 = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product3 = G / product if weight is None else G / product * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            ratio = -G / product
-        if ctx.needs_input_grad[0]:
-            part4 = reuse.mul(input.sigmoid(), u)
-            part5 = reuse.addcmul(part4, product2, reuse.sigmoid(part), value=-1)
-            grad_input = reuse.mul(part5, product3)
-        if ctx.needs_input_grad[1]:
-            part6 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = reuse.mul(part3 - part6, product3)
-        if ctx.needs_input_grad[2]:
-            u2 = reuse.addcmul(product2 * part2, u, part3)
-            grad_weight = reuse.mul(u2, ratio)
-        if ctx.needs_input_grad[3]:
-            part7 = target if weight is None else target * weight
-            part8 = reuse.mul(part2, part7).sum_to_size((input.shape[-1],))
-            grad_pos_weight = ratio * part8
-        return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
-    reuse = _reuse(input, target, weight, pos_weight)
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
-    part2 = torch.nn.functional.logsigmoid(-input)
-    u = reuse.addcmul(product, 1 - target, part2)
-    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
-    return loss.sum().to(dtype)
-
-
-class _BinaryCrossEntropyWithLogitsSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_with_logits_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
-        ctx.save_for_backward(input, target, weight, pos_weight)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
-        grad_input = grad_target = grad_weight = grad_pos_weight = None
-        reuse = _reuse(G)
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
-            part = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            part2 = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part4 = -G
-        if ctx.needs_input_grad[0]:
-            part5 = reuse.mul(input.sigmoid(), u)
-            part6 = reuse.addcmul(part5, product, reuse.sigmoid(part), value=-1)
-            grad_input = reuse.mul(part6, product2)
-        if ctx.needs_input_grad[1]:
-            part7 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = reuse.mul(part3 - part7, product2)
-        if ctx.needs_input_grad[2]:
-            u2 = reuse.addcmul(product * part2, u, part3)
-            grad_weight = reuse.mul(u2, part4)
-        if ctx.needs_input_grad[3]:
-            part8 = target if weight is None else target * weight
-            part9 = reuse.mul(part2, part8).sum_to_size((input.shape[-1],))
-            grad_pos_weight = part4 * part9
-        return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
-    reuse = _reuse(input, target, weight, pos_weight)
-    dtype = _promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
-    part2 = torch.nn.functional.logsigmoid(-input)
-    u = reuse.addcmul(product, 1 - target, part2)
-    return (
-        reuse.neg(u).to(dtype)
-        if weight is None
-        else reuse.neg(reuse.mul(u, weight)).to(dtype)
+    dtype = (
+        _of_float32(input, target, weight, pos_weight)
+        if reduction != "none"
+        else _promoted(input, target, weight, pos_weight)
     )
+    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    part = target if pos_weight is None else pos_weight * target
+    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
+    part2 = torch.nn.functional.logsigmoid(-input)
+    u = reuse.addcmul(product, 1 - target, part2)
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
+    return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
 
-class _BinaryCrossEntropyWithLogitsNone(Function):
+class _BinaryCrossEntropyWithLogits(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_with_logits_none_forward)
+    forward = staticmethod(_binary_cross_entropy_with_logits_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
+        input, target, weight, pos_weight, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, weight, pos_weight)
 
     @staticmethod
     def backward(ctx, G):
         input, target, weight, pos_weight = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -314,28 +196,15 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
             grad_target = reuse.mul(part3 - part6, product2)
         if ctx.needs_input_grad[2]:
             u2 = reuse.addcmul(product * part2, u, part3)
-            grad_weight = reuse.neg(reuse.mul(u2, G))
+            grad_weight = reuse.mul(u2, -G)
         if ctx.needs_input_grad[3]:
             part7 = G * target if weight is None else reuse.mul(G * target, weight)
             product3 = reuse.mul(part7, part2)
             grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
-        return grad_input, grad_target, grad_weight, grad_pos_weight
+        return grad_input, grad_target, grad_weight, grad_pos_weight, None
 
 
-_OPTIONS = {
-    "mean": (
-        _BinaryCrossEntropyWithLogitsMean,
-        _binary_cross_entropy_with_logits_mean_forward,
-    ),
-    "sum": (
-        _BinaryCrossEntropyWithLogitsSum,
-        _binary_cross_entropy_with_logits_sum_forward,
-    ),
-    "none": (
-        _BinaryCrossEntropyWithLogitsNone,
-        _binary_cross_entropy_with_logits_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def binary_cross_entropy_with_logits(
@@ -484,9 +353,12 @@ def binary_cross_entropy_with_logits(
             "binary_cross_entropy_with_logits: reduction must be one of 'mean', 'sum', "
             f"'none', not {reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight, pos_weight = _distinct(input, target, weight, pos_weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight, pos_weight)
-    return _applied(function, input, target, weight, pos_weight)
+        return _binary_cross_entropy_with_logits_forward(
+            input, target, weight, pos_weight, reduction
+        )
+    return _applied(
+        _BinaryCrossEntropyWithLogits, input, target, weight, pos_weight, reduction
+    )

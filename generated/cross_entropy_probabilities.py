@@ -166,211 +166,17 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = reuse.add((1 - label_smoothing) * target, ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -reuse.mul(u, part).sum(1)
-    average = loss.mean().to(dtype)
-    return average, F
+def _cross_entropy_probabilities_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-class _CrossEntropyProbabilitiesMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_probabilities_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
-        average, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            target,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            F,
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = target.shape
-        grad_input = grad_target = grad_weight = None
-        if G_F is None and _alone(G):
-            target, weight, F, G = _wide(target, weight, F, G)
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], size))
-            difference = 1 - label_smoothing
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                ratio = label_smoothing / (target.shape[1] or math.nan)
-                u = (difference * target).add_(ratio)
-                part = -G
-            if ctx.needs_input_grad[0]:
-                ratio2 = (
-                    part / (target.shape[0] * target.shape[2])
-                    if weight is None
-                    else (
-                        part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
-                    )
-                )
-                grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
-                part2 = _logsoftmax_slope(grad_F, F, 1)
-                grad_input = part2.reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                part3 = -difference * G
-                product = part3 if weight is None else part3 * weight.unsqueeze(1)
-                product2 = product / (target.shape[0] * target.shape[2]) * F
-                grad_target = product2.reshape(target_shape)
-            if ctx.needs_input_grad[2]:
-                ratio3 = part / (target.shape[0] * target.shape[2])
-                grad_weight = ratio3 * u.mul_(F).sum((0, 2))
-            return grad_input, grad_target, grad_weight, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        difference = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
-            part = -G
-        if ctx.needs_input_grad[0]:
-            ratio = (
-                part / (target.shape[0] * target.shape[2])
-                if weight is None
-                else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
-            )
-            grad_F = _with_cotangent(ratio * u, G_F)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            part2 = -difference * G
-            product = part2 if weight is None else part2 * weight.unsqueeze(1)
-            product2 = product / (target.shape[0] * target.shape[2]) * F
-            grad_target = product2.reshape(target_shape)
-        if ctx.needs_input_grad[2]:
-            ratio2 = part / (target.shape[0] * target.shape[2])
-            grad_weight = ratio2 * (F * u).sum((0, 2))
-        return grad_input, grad_target, grad_weight, None
-
-
-def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = reuse.add((1 - label_smoothing) * target, ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -reuse.mul(u, part).sum(1)
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-class _CrossEntropyProbabilitiesSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_probabilities_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            F,
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        grad_input = grad_target = grad_weight = None
-        if G_F is None and _alone(G):
-            target, weight, F, G = _wide(target, weight, F, G)
-            difference = 1 - label_smoothing
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                size = math.prod(q_shape)
-                target = target.reshape((input_shape[0], input_shape[1], size))
-                ratio = label_smoothing / (target.shape[1] or math.nan)
-                u = (difference * target).add_(ratio)
-                part = -G
-            if ctx.needs_input_grad[0]:
-                grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-                part2 = _logsoftmax_slope(grad_F, F, 1)
-                grad_input = part2.reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                product = (
-                    -difference * G * F
-                    if weight is None
-                    else -difference * G * weight.unsqueeze(1) * F
-                )
-                grad_target = product.reshape(target_shape)
-            if ctx.needs_input_grad[2]:
-                grad_weight = part * u.mul_(F).sum((0, 2))
-            return grad_input, grad_target, grad_weight, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
-        difference = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], size))
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
-            part = -G
-        if ctx.needs_input_grad[0]:
-            part2 = part * u if weight is None else part * weight.unsqueeze(1) * u
-            grad_F = _with_cotangent(part2, G_F)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            product = (
-                -difference * G * F
-                if weight is None
-                else -difference * G * weight.unsqueeze(1) * F
-            )
-            grad_target = product.reshape(target_shape)
-        if ctx.needs_input_grad[2]:
-            grad_weight = part * (F * u).sum((0, 2))
-        return grad_input, grad_target, grad_weight, None
-
-
-def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
+def _cross_entropy_probabilities_forward(
+    input, target, weight, reduction, label_smoothing
+):
     reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
@@ -384,23 +190,28 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     u = reuse.add((1 - label_smoothing) * target, ratio)
     part = F if weight is None else weight.unsqueeze(1) * F
     part2 = -reuse.mul(u, part).sum(1)
-    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = part2.reshape((input_shape[0], *q_shape))
+    part3 = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
+    loss = _no_view(part3)
     return loss, F
 
 
-class _CrossEntropyProbabilitiesNone(Function):
+class _CrossEntropyProbabilities(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_probabilities_none_forward)
+    forward = staticmethod(_cross_entropy_probabilities_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
+        input, target, weight, reduction, label_smoothing = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
+        loss_shape = (input.shape[0], *input.shape[2:])
         ctx.label_smoothing = label_smoothing
+        ctx.reduction = reduction
         ctx.q_shape = q_shape
+        ctx.loss_shape = loss_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
@@ -412,15 +223,19 @@ class _CrossEntropyProbabilitiesNone(Function):
     @staticmethod
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
-            return (None,) * 4
+            return (None,) * 5
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
+        reduction = ctx.reduction
         q_shape = ctx.q_shape
+        loss_shape = ctx.loss_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
         if G_F is None and _alone(G):
             target, weight, F, G = _wide(target, weight, F, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
             size = math.prod(q_shape)
             G = G.reshape((input_shape[0], size))
             difference = 1 - label_smoothing
@@ -445,10 +260,12 @@ class _CrossEntropyProbabilitiesNone(Function):
                 grad_target = product.reshape(target_shape)
             if ctx.needs_input_grad[2]:
                 grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
-            return grad_input, grad_target, grad_weight, None
+            return grad_input, grad_target, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
         target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], size))
         difference = 1 - label_smoothing
@@ -473,14 +290,10 @@ class _CrossEntropyProbabilitiesNone(Function):
             grad_target = product.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
-        return grad_input, grad_target, grad_weight, None
+        return grad_input, grad_target, grad_weight, None, None
 
 
-_OPTIONS = {
-    "mean": (_CrossEntropyProbabilitiesMean, _cross_entropy_probabilities_mean_forward),
-    "sum": (_CrossEntropyProbabilitiesSum, _cross_entropy_probabilities_sum_forward),
-    "none": (_CrossEntropyProbabilitiesNone, _cross_entropy_probabilities_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def cross_entropy_probabilities(
@@ -615,9 +428,14 @@ def cross_entropy_probabilities(
             "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "
             f"'none', not {reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight, label_smoothing)[0]
-    return _applied(function, input, target, weight, label_smoothing)[0]
+        result = _cross_entropy_probabilities_forward(
+            input, target, weight, reduction, label_smoothing
+        )
+        return result[0]
+    result = _applied(
+        _CrossEntropyProbabilities, input, target, weight, reduction, label_smoothing
+    )
+    return result[0]

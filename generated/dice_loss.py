@@ -117,7 +117,15 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _dice_loss_mean_forward(input, target, smooth):
+def _dice_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _dice_loss_forward(input, target, smooth, reduction):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
@@ -130,194 +138,40 @@ def _dice_loss_mean_forward(input, target, smooth):
     u = 2 * found + smooth
     both = target.sum(1) + probability.sum(1)
     loss = 1 - u / (both + smooth)
-    average = loss.mean().to(dtype)
-    return average, u, both
-
-
-class _DiceLossMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_dice_loss_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, smooth = inputs
-        _, u, both = output
-        ctx.mark_non_differentiable(u, both)
-        ctx.set_materialize_grads(False)
-        ctx.smooth = smooth
-        ctx.save_for_backward(input, target, u, both)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u, _grad_both):
-        if G is None:
-            return (None,) * 3
-        input, target, u, both = ctx.saved_tensors
-        smooth = ctx.smooth
-        q_shape = input.shape[1:]
-        input_shape = input.shape
-        target_shape = target.shape
-        grad_input = grad_target = None
-        if _alone(G):
-            input, target, u, both, G = _wide(input, target, u, both, G)
-            size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], size))
-            added = both + smooth
-            grad_both = G * u / (input.shape[0] * added.square())
-            probability = input.sigmoid()
-            ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
-            if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], size))
-                part = grad_both.unsqueeze(1)
-                difference = torch.addcmul(part, ratio, target, value=-1)
-                part2 = torch.ops.aten.sigmoid_backward(
-                    difference, probability, grad_input=difference
-                )
-                grad_input = part2.reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-                grad_target = difference2.reshape(target_shape)
-            return grad_input, grad_target, None
-        input, target, G = _wide(input, target, G)
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
-        probability = input.sigmoid()
-        found = (target * probability).sum(1)
-        both = target.sum(1) + probability.sum(1)
-        added = both + smooth
-        grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
-        ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
-        if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
-        return grad_input, grad_target, None
-
-
-def _dice_loss_sum_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)
-    loss = 1 - u / (both + smooth)
-    total = loss.sum().to(dtype)
-    return total, u, both
-
-
-class _DiceLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_dice_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, smooth = inputs
-        _, u, both = output
-        ctx.mark_non_differentiable(u, both)
-        ctx.set_materialize_grads(False)
-        ctx.smooth = smooth
-        ctx.save_for_backward(input, target, u, both)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u, _grad_both):
-        if G is None:
-            return (None,) * 3
-        input, target, u, both = ctx.saved_tensors
-        smooth = ctx.smooth
-        q_shape = input.shape[1:]
-        input_shape = input.shape
-        target_shape = target.shape
-        grad_input = grad_target = None
-        if _alone(G):
-            input, target, u, both, G = _wide(input, target, u, both, G)
-            size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], size))
-            added = both + smooth
-            grad_both = G * u / added.square()
-            probability = input.sigmoid()
-            ratio = 2 * G / added.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], size))
-                part = grad_both.unsqueeze(1)
-                difference = torch.addcmul(part, ratio, target, value=-1)
-                part2 = torch.ops.aten.sigmoid_backward(
-                    difference, probability, grad_input=difference
-                )
-                grad_input = part2.reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-                grad_target = difference2.reshape(target_shape)
-            return grad_input, grad_target, None
-        input, target, G = _wide(input, target, G)
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
-        probability = input.sigmoid()
-        found = (target * probability).sum(1)
-        both = target.sum(1) + probability.sum(1)
-        added = both + smooth
-        grad_both = G * (2 * found + smooth) / added.square()
-        ratio = 2 * G / added.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
-        return grad_input, grad_target, None
-
-
-def _dice_loss_none_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)
-    loss = (1 - u / (both + smooth)).to(dtype)
+    loss = _dice_loss_reduced(loss, reduction).to(dtype)
     return loss, u, both
 
 
-class _DiceLossNone(Function):
+class _DiceLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_dice_loss_none_forward)
+    forward = staticmethod(_dice_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, smooth = inputs
+        input, target, smooth, reduction = inputs
         _, u, both = output
         ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
         ctx.smooth = smooth
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
-            return (None,) * 3
+            return (None,) * 4
         input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
+        reduction = ctx.reduction
         q_shape = input.shape[1:]
+        loss_shape = (input.shape[0],)
         input_shape = input.shape
         target_shape = target.shape
         grad_input = grad_target = None
         if _alone(G):
             input, target, u, both, G = _wide(input, target, u, both, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
             size = math.prod(q_shape)
             input = input.reshape((input_shape[0], size))
             added = both + smooth
@@ -335,8 +189,10 @@ class _DiceLossNone(Function):
             if ctx.needs_input_grad[1]:
                 difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
                 grad_target = difference2.reshape(target_shape)
-            return grad_input, grad_target, None
+            return grad_input, grad_target, None, None
         input, target, G = _wide(input, target, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -353,14 +209,10 @@ class _DiceLossNone(Function):
         if ctx.needs_input_grad[1]:
             difference2 = grad_both.unsqueeze(1) - ratio * probability
             grad_target = difference2.reshape(target_shape)
-        return grad_input, grad_target, None
+        return grad_input, grad_target, None, None
 
 
-_OPTIONS = {
-    "mean": (_DiceLossMean, _dice_loss_mean_forward),
-    "sum": (_DiceLossSum, _dice_loss_sum_forward),
-    "none": (_DiceLossNone, _dice_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def dice_loss(
@@ -443,9 +295,8 @@ def dice_loss(
             "dice_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, smooth)[0]
-    return _applied(function, input, target, smooth)[0]
+        return _dice_loss_forward(input, target, smooth, reduction)[0]
+    return _applied(_DiceLoss, input, target, smooth, reduction)[0]

@@ -224,321 +224,15 @@ def _batched(forward, in_dims, given):
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
-def _focal_loss_mean_forward(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _no_view(_logsoftmax(input, 1))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
-        None
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
-    average = loss.mean().to(dtype)
-    return average, F
+def _focal_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-class _FocalLossMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_focal_loss_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, gamma = inputs
-        average, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        ctx.gamma = gamma
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        target, weight, F = ctx.saved_tensors
-        gamma = ctx.gamma
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        grad_input = grad_weight = None
-        if G_F is None and _alone(G):
-            weight, F, G = _wide(weight, F, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-            part = -right.expm1()
-            power = part**gamma
-            part2 = target.flatten()
-            if ctx.needs_input_grad[0]:
-                picked = (
-                    None
-                    if weight is None
-                    else _unflatten(weight.index_select(0, part2), 0, target.shape)
-                )
-                product = gamma * right * right.exp() * part ** (gamma - 1)
-                chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-                part3 = G / (target.shape[0] * target.shape[1])
-                product2 = part3 if weight is None else part3 * picked
-                grad_right = product2 * (chosen - power)
-                part4 = grad_right.unsqueeze(1)
-                zeros = G.new_zeros(F.shape)
-                placed = _scatter_added_(zeros, 1, target.unsqueeze(1), part4)
-                part5 = _logsoftmax_slope(placed, F, 1)
-                grad_input = part5.reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                size = target.shape[0] * target.shape[1]
-                product3 = (right * power).reshape((size,))
-                placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-                grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
-            return grad_input, None, grad_weight, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-        part = -right.expm1()
-        power = part**gamma
-        part2 = target.flatten()
-        if ctx.needs_input_grad[0]:
-            picked = (
-                None
-                if weight is None
-                else _unflatten(weight.index_select(0, part2), 0, target.shape)
-            )
-            product = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            part3 = G / (target.shape[0] * target.shape[1])
-            product2 = part3 if weight is None else part3 * picked
-            part4 = (product2 * (chosen - power)).unsqueeze(1)
-            placed = _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), part4)
-            grad_F = _with_cotangent(placed, G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-            placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-            grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
-        return grad_input, None, grad_weight, None
-
-
-def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = target.flatten()
-    picked = weight.index_select(0, part).unflatten(0, target.shape)
-    product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
-    part2 = -right.expm1()
-    product2 = product * right * right.exp() * part2 ** (gamma - 1)
-    total = product2.sum() if gamma != 0 else None
-    picked2 = d_weight.index_select(0, part).unflatten(0, target.shape)
-    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
-    difference = chosen - (part2**gamma * (picked2 * right + product)).sum()
-    d_average = difference / (d_input.shape[0] * d_input.shape[2])
-    return d_F, d_average
-
-
-class _FocalLossMeanDual(_FocalLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _FocalLossMean.setup_context(ctx, inputs, output)
-        input, target, weight, _ = inputs
-        average, F = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, average, F)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, average, F = _still(ctx.saved_tensors)
-        gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_F, d_average = _focal_loss_mean_tangent(
-                input, target, weight, gamma, d_input, d_weight
-            )
-            return d_average.to(average.dtype), d_F.reshape(F.shape).to(F.dtype)
-
-
-def _focal_loss_sum_forward(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = _no_view(_logsoftmax(input, 1))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
-        None
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-    )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-class _FocalLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_focal_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, gamma = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        ctx.gamma = gamma
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        target, weight, F = ctx.saved_tensors
-        gamma = ctx.gamma
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        grad_input = grad_weight = None
-        if G_F is None and _alone(G):
-            weight, F, G = _wide(weight, F, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-            part = -right.expm1()
-            power = part**gamma
-            part2 = target.flatten()
-            if ctx.needs_input_grad[0]:
-                product = (
-                    G
-                    if weight is None
-                    else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
-                )
-                product2 = gamma * right * right.exp() * part ** (gamma - 1)
-                zeros = G.new_zeros(()).expand(target.shape)
-                grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-                part3 = grad_right.unsqueeze(1)
-                zeros2 = G.new_zeros(F.shape)
-                placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
-                part4 = _logsoftmax_slope(placed, F, 1)
-                grad_input = part4.reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                size = target.shape[0] * target.shape[1]
-                product3 = (right * power).reshape((size,))
-                zeros3 = G.new_zeros((F.shape[1],))
-                grad_weight = -G * zeros3.index_add(0, part2, product3)
-            return grad_input, None, grad_weight, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-        part = -right.expm1()
-        power = part**gamma
-        part2 = target.flatten()
-        if ctx.needs_input_grad[0]:
-            product = (
-                G
-                if weight is None
-                else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
-            )
-            product2 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = product2 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            product3 = (product * (chosen - power)).unsqueeze(1)
-            placed = _scatter_added(
-                G.new_zeros(F.shape), 1, target.unsqueeze(1), product3
-            )
-            grad_F = _with_cotangent(placed, G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            product4 = (right * power).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
-        return grad_input, None, grad_weight, None
-
-
-def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = target.flatten()
-    picked = weight.index_select(0, part).unflatten(0, target.shape)
-    product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
-    part2 = -right.expm1()
-    product2 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
-    product3 = product * right * right.exp() * part2 ** (gamma - 1)
-    total2 = product3.sum() if gamma != 0 else None
-    chosen = gamma * total2 if gamma != 0 else d_input.new_zeros(())
-    d_total = chosen - (part2**gamma * (product2 + product)).sum()
-    return d_F, d_total
-
-
-class _FocalLossSumDual(_FocalLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _FocalLossSum.setup_context(ctx, inputs, output)
-        input, target, weight, _ = inputs
-        total, F = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, total, F)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, total, F = _still(ctx.saved_tensors)
-        gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_F, d_total = _focal_loss_sum_tangent(
-                input, target, weight, gamma, d_input, d_weight
-            )
-            return d_total.to(total.dtype), d_F.reshape(F.shape).to(F.dtype)
-
-
-def _focal_loss_none_forward(input, target, weight, gamma):
+def _focal_loss_forward(input, target, weight, gamma, reduction):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
@@ -555,22 +249,24 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     )
     part2 = -right if weight is None else part * right
     product = part2 * (-right.expm1()) ** gamma
-    loss = _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = product.reshape((input_shape[0], *q_shape))
+    loss = _no_view(_focal_loss_reduced(loss, reduction).to(dtype))
     return loss, F
 
 
-class _FocalLossNone(Function):
+class _FocalLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_focal_loss_none_forward)
+    forward = staticmethod(_focal_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, gamma = inputs
+        input, target, weight, gamma, reduction = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
         ctx.gamma = gamma
+        ctx.reduction = reduction
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
@@ -578,14 +274,18 @@ class _FocalLossNone(Function):
     @staticmethod
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
-            return (None,) * 4
+            return (None,) * 5
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
+        reduction = ctx.reduction
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
+        loss_shape = target.shape
         grad_input = grad_weight = None
         if G_F is None and _alone(G):
             weight, F, G = _wide(weight, F, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
             size = math.prod(q_shape)
             target = target.reshape((input_shape[0], size))
             G = G.reshape((input_shape[0], size))
@@ -612,10 +312,12 @@ class _FocalLossNone(Function):
                 product3 = (G * right * power).reshape((size2,))
                 zeros3 = G.new_zeros((F.shape[1],))
                 grad_weight = -zeros3.index_add(0, part2, product3)
-            return grad_input, None, grad_weight, None
+            return grad_input, None, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
         weight, F, G, G_F = _wide(weight, F, G, G_F)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
@@ -641,10 +343,10 @@ class _FocalLossNone(Function):
         if ctx.needs_input_grad[2]:
             product4 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
             grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
-        return grad_input, None, grad_weight, None
+        return grad_input, None, grad_weight, None, None
 
 
-def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
+def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weight):
     if weight is None:
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
@@ -669,40 +371,38 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     zeros = d_input.new_zeros(()).expand(target.shape)
     product4 = product2 * ((product3 if gamma != 0 else zeros) - power)
     d_loss = (product4 - product * power).reshape((input_shape[0], *q_shape))
+    d_loss = _focal_loss_reduced(d_loss, reduction)
     return d_F, d_loss
 
 
-class _FocalLossNoneDual(_FocalLossNone):
+class _FocalLossDual(_FocalLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_none_forward, in_dims, given)
+        return _batched(_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _FocalLossNone.setup_context(ctx, inputs, output)
-        input, target, weight, _ = inputs
+        _FocalLoss.setup_context(ctx, inputs, output)
+        input, target, weight, _, _ = inputs
         loss, F = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(input, target, weight, loss, F)
 
     @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma):
+    def jvp(ctx, d_input, _target, d_weight, _gamma, _reduction):
         input, target, weight, loss, F = _still(ctx.saved_tensors)
         gamma = ctx.gamma
+        reduction = ctx.reduction
         with forward_ad._set_fwd_grad_enabled(True):
-            d_F, d_loss = _focal_loss_none_tangent(
-                input, target, weight, gamma, d_input, d_weight
+            d_F, d_loss = _focal_loss_tangent(
+                input, target, weight, gamma, reduction, d_input, d_weight
             )
             return d_loss.to(loss.dtype), d_F.reshape(F.shape).to(F.dtype)
 
 
-_OPTIONS = {
-    "mean": (_FocalLossMean, _FocalLossMeanDual, _focal_loss_mean_forward),
-    "sum": (_FocalLossSum, _FocalLossSumDual, _focal_loss_sum_forward),
-    "none": (_FocalLossNone, _FocalLossNoneDual, _focal_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def focal_loss(
@@ -808,11 +508,10 @@ def focal_loss(
             "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, gamma)[0]
+        return _FocalLossDual.apply(input, target, weight, gamma, reduction)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight, gamma)[0]
-    return _applied(function, input, target, weight, gamma)[0]
+        return _focal_loss_forward(input, target, weight, gamma, reduction)[0]
+    return _applied(_FocalLoss, input, target, weight, gamma, reduction)[0]

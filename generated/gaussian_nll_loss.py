@@ -169,82 +169,45 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _gaussian_nll_loss_mean_forward(input, target, var, eps):
+def _gaussian_nll_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _gaussian_nll_loss_forward(input, target, var, eps, reduction):
     reuse = _reuse(input, target, var)
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
     part = reuse.div(reuse.square(input - target), variance)
     loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
-    return loss.mean().to(dtype)
+    return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
 
 
-class _GaussianNllLossMean(Function):
+class _GaussianNllLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gaussian_nll_loss_mean_forward)
+    forward = staticmethod(_gaussian_nll_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
+        input, target, var, eps, reduction = inputs
         ctx.eps = eps
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, var)
 
     @staticmethod
     def backward(ctx, G):
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
         reuse = _reuse(G)
-        u = input - target
-        variance = var.clamp(min=eps)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = math.prod(input.shape)
-            product = (
-                part * variance
-                if ctx.needs_input_grad[2]
-                else reuse.mul(variance, part)
-            )
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.div(G * u, product)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.div(-G * u, product)
-        if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = _guarded(variance, mask, 1)
-            product2 = reuse.mul(1 - reuse.div(reuse.square(u), chosen), 0.5 * G)
-            part2 = reuse.div(product2, reuse.mul(chosen, math.prod(input.shape)))
-            grad_var = _where(mask, part2, 0)
-        return grad_input, grad_target, grad_var, None
-
-
-def _gaussian_nll_loss_sum_forward(input, target, var, eps):
-    reuse = _reuse(input, target, var)
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
-    variance = var.clamp(min=eps)
-    part = reuse.div(reuse.square(input - target), variance)
-    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
-    return loss.sum().to(dtype)
-
-
-class _GaussianNllLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_gaussian_nll_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
-        ctx.eps = eps
-        ctx.save_for_backward(input, target, var)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = _wide(input, target, var, G)
-        grad_input = grad_target = grad_var = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         u = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0]:
@@ -256,55 +219,10 @@ class _GaussianNllLossSum(Function):
             chosen = _guarded(variance, mask, 1)
             part = reuse.mul(1 - reuse.div(reuse.square(u), chosen), 0.5 * G)
             grad_var = _where(mask, reuse.div(part, chosen), 0)
-        return grad_input, grad_target, grad_var, None
+        return grad_input, grad_target, grad_var, None, None
 
 
-def _gaussian_nll_loss_none_forward(input, target, var, eps):
-    reuse = _reuse(input, target, var)
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
-    variance = var.clamp(min=eps)
-    part = reuse.div(reuse.square(input - target), variance)
-    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
-    return loss.to(dtype)
-
-
-class _GaussianNllLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_gaussian_nll_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
-        ctx.eps = eps
-        ctx.save_for_backward(input, target, var)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = _wide(input, target, var, G)
-        grad_input = grad_target = grad_var = None
-        reuse = _reuse(G)
-        u = input - target
-        variance = var.clamp(min=eps)
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.div(G * u, variance)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.div(reuse.neg(G * u), variance)
-        if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = _guarded(variance, mask, 1)
-            part = reuse.mul(0.5 * G, 1 - reuse.div(reuse.square(u), chosen))
-            grad_var = _where(mask, reuse.div(part, chosen), 0)
-        return grad_input, grad_target, grad_var, None
-
-
-_OPTIONS = {
-    "mean": (_GaussianNllLossMean, _gaussian_nll_loss_mean_forward),
-    "sum": (_GaussianNllLossSum, _gaussian_nll_loss_sum_forward),
-    "none": (_GaussianNllLossNone, _gaussian_nll_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def gaussian_nll_loss(
@@ -399,9 +317,8 @@ def gaussian_nll_loss(
             "gaussian_nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, var = _distinct(input, target, var)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, var, eps)
-    return _applied(function, input, target, var, eps)
+        return _gaussian_nll_loss_forward(input, target, var, eps, reduction)
+    return _applied(_GaussianNllLoss, input, target, var, eps, reduction)

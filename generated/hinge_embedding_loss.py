@@ -160,22 +160,35 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _hinge_embedding_loss_mean_forward(input, target, margin):
+def _hinge_embedding_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _hinge_embedding_loss_forward(input, target, margin, reduction):
     reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
-    return loss.mean().to(dtype)
+    return _hinge_embedding_loss_reduced(loss, reduction).to(dtype)
 
 
-class _HingeEmbeddingLossMean(Function):
+class _HingeEmbeddingLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hinge_embedding_loss_mean_forward)
+    forward = staticmethod(_hinge_embedding_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, margin = inputs
+        input, target, margin, reduction = inputs
+        loss_shape = input.shape
         ctx.margin = margin
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[0] else None,
@@ -186,98 +199,21 @@ class _HingeEmbeddingLossMean(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        reuse = _reuse(G)
-        if ctx.needs_input_grad[0]:
-            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            difference = reuse.sub(torch.where(target == 1, G, 0), chosen)
-            grad_input = reuse.div(difference, math.prod(input_shape))
-        if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input_shape)
-        return grad_input, grad_target, None
-
-
-def _hinge_embedding_loss_sum_forward(input, target, margin):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
-    return loss.sum().to(dtype)
-
-
-class _HingeEmbeddingLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_hinge_embedding_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, margin = inputs
-        ctx.margin = margin
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] else None,
-            target if ctx.needs_input_grad[0] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        margin = ctx.margin
-        input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0]:
             chosen = _where((target != 1) & (margin - input >= 0), G, 0)
             grad_input = torch.where(target == 1, G, 0) - chosen
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
-        return grad_input, grad_target, None
+        return grad_input, grad_target, None, None
 
 
-def _hinge_embedding_loss_none_forward(input, target, margin):
-    reuse = _reuse(input, target)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
-    return loss.to(dtype)
-
-
-class _HingeEmbeddingLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_hinge_embedding_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, margin = inputs
-        ctx.margin = margin
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] else None,
-            target if ctx.needs_input_grad[0] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        margin = ctx.margin
-        input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            grad_input = torch.where(target == 1, G, 0) - chosen
-        if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input_shape)
-        return grad_input, grad_target, None
-
-
-_OPTIONS = {
-    "mean": (_HingeEmbeddingLossMean, _hinge_embedding_loss_mean_forward),
-    "sum": (_HingeEmbeddingLossSum, _hinge_embedding_loss_sum_forward),
-    "none": (_HingeEmbeddingLossNone, _hinge_embedding_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def hinge_embedding_loss(
@@ -348,9 +284,8 @@ def hinge_embedding_loss(
             "hinge_embedding_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, margin)
-    return _applied(function, input, target, margin)
+        return _hinge_embedding_loss_forward(input, target, margin, reduction)
+    return _applied(_HingeEmbeddingLoss, input, target, margin, reduction)

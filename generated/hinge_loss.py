@@ -61,23 +61,6 @@ def _promoted(*tensors):
     return dtype
 
 
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -133,63 +116,43 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _hinge_loss_mean_forward(input, target):
+def _hinge_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _hinge_loss_forward(input, target, reduction):
     reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     loss = reuse.relu(1 - input * target)
-    return loss.mean().to(dtype)
+    return _hinge_loss_reduced(loss, reduction).to(dtype)
 
 
-class _HingeLossMean(Function):
+class _HingeLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hinge_loss_mean_forward)
+    forward = staticmethod(_hinge_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        loss = reuse.relu(1 - input * target)
-        ratio = -G / math.prod(input.shape)
-        if ctx.needs_input_grad[0]:
-            part = ratio * target
-            grad_input = reuse.threshold_backward(part, loss, 0)
-        if ctx.needs_input_grad[1]:
-            part2 = ratio * input
-            grad_target = reuse.threshold_backward(part2, loss, 0)
-        return grad_input, grad_target
-
-
-def _hinge_loss_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.relu(1 - input * target)
-    return loss.sum().to(dtype)
-
-
-class _HingeLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_hinge_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         loss = reuse.relu(1 - input * target)
         part = -G
         if ctx.needs_input_grad[0]:
@@ -198,51 +161,10 @@ class _HingeLossSum(Function):
         if ctx.needs_input_grad[1]:
             part3 = part * input
             grad_target = reuse.threshold_backward(part3, loss, 0)
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _hinge_loss_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    return reuse.relu(1 - input * target).to(dtype)
-
-
-class _HingeLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_hinge_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        loss = output
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[1] else None,
-            target if ctx.needs_input_grad[0] else None,
-            loss,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, loss = ctx.saved_tensors
-        input, target, loss, G = _for_kernel(input, target, loss, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        part = -G
-        if ctx.needs_input_grad[0]:
-            part2 = part * target
-            grad_input = reuse.threshold_backward(part2, loss, 0)
-        if ctx.needs_input_grad[1]:
-            part3 = reuse.mul(part, input)
-            grad_target = reuse.threshold_backward(part3, loss, 0)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_HingeLossMean, _hinge_loss_mean_forward),
-    "sum": (_HingeLossSum, _hinge_loss_sum_forward),
-    "none": (_HingeLossNone, _hinge_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def hinge_loss(
@@ -302,9 +224,8 @@ def hinge_loss(
             "hinge_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _hinge_loss_forward(input, target, reduction)
+    return _applied(_HingeLoss, input, target, reduction)

@@ -193,118 +193,50 @@ def _batched(forward, in_dims, given):
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
-def _huber_loss_mean_forward(input, target, delta):
-    dtype = _of_float32(input, target)
+def _huber_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _huber_loss_forward(input, target, reduction, delta):
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     mask = 0 < delta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
     product2 = 0.5 * difference.square() if not mask else None
     chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
+    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    return _huber_loss_reduced(loss, reduction).to(dtype)
 
 
-class _HuberLossMean(Function):
+class _HuberLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_huber_loss_mean_forward)
+    forward = staticmethod(_huber_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, delta = inputs
+        input, target, reduction, delta = inputs
         ctx.delta = delta
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         delta = ctx.delta
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        e = input - target
-        chosen = (
-            reuse.clamp(e, -delta, delta)
-            if 0 <= delta
-            else reuse.mul(reuse.sign(e), delta)
-        )
-        if ctx.needs_input_grad[0]:
-            part = G / math.prod(input.shape)
-            grad_input = (
-                part * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, part)
-            )
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(chosen, -G / math.prod(input.shape))
-        return grad_input, grad_target, None
-
-
-def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
-    e = input - target
-    difference = d_input - d_target
-    e_magnitude = e.abs()
-    total = _where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return (delta * part.sum() + total) / math.prod(d_input.shape)
-
-
-class _HuberLossMeanDual(_HuberLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _HuberLossMean.setup_context(ctx, inputs, output)
-        input, target, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _delta):
-        input, target, average = _still(ctx.saved_tensors)
-        delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_average = _huber_loss_mean_tangent(
-                input, target, delta, d_input, d_target
-            )
-            return d_average.to(average.dtype)
-
-
-def _huber_loss_sum_forward(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-class _HuberLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_huber_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, delta = inputs
-        ctx.delta = delta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        delta = ctx.delta
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         e = input - target
         chosen = (
             reuse.clamp(e, -delta, delta)
@@ -315,122 +247,45 @@ class _HuberLossSum(Function):
             grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(chosen, -G)
-        return grad_input, grad_target, None
+        return grad_input, grad_target, None, None
 
 
-def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
-    e = input - target
-    difference = d_input - d_target
-    e_magnitude = e.abs()
-    total2 = _where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return delta * part.sum() + total2
-
-
-class _HuberLossSumDual(_HuberLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _HuberLossSum.setup_context(ctx, inputs, output)
-        input, target, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _delta):
-        input, target, total = _still(ctx.saved_tensors)
-        delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_total = _huber_loss_sum_tangent(input, target, delta, d_input, d_target)
-            return d_total.to(total.dtype)
-
-
-def _huber_loss_none_forward(input, target, delta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
-    return loss.to(dtype)
-
-
-class _HuberLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_huber_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, delta = inputs
-        ctx.delta = delta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        delta = ctx.delta
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        e = input - target
-        chosen = (
-            reuse.clamp(e, -delta, delta)
-            if 0 <= delta
-            else reuse.mul(reuse.sign(e), delta)
-        )
-        if ctx.needs_input_grad[0]:
-            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.neg(reuse.mul(chosen, G))
-        return grad_input, grad_target, None
-
-
-def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
+def _huber_loss_tangent(input, target, reduction, delta, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     e = input - target
     difference = d_input - d_target
     product = delta * e.sign() * difference
-    return _where(e.abs() <= delta, e * difference, product)
+    d_loss = _where(e.abs() <= delta, e * difference, product)
+    return _huber_loss_reduced(d_loss, reduction)
 
 
-class _HuberLossNoneDual(_HuberLossNone):
+class _HuberLossDual(_HuberLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_none_forward, in_dims, given)
+        return _batched(_huber_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _HuberLossNone.setup_context(ctx, inputs, output)
-        input, target, _ = inputs
+        _HuberLoss.setup_context(ctx, inputs, output)
+        input, target, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, d_target, _delta):
+    def jvp(ctx, d_input, d_target, _reduction, _delta):
         input, target, loss = _still(ctx.saved_tensors)
+        reduction = ctx.reduction
         delta = ctx.delta
         with forward_ad._set_fwd_grad_enabled(True):
-            d_loss = _huber_loss_none_tangent(input, target, delta, d_input, d_target)
+            d_loss = _huber_loss_tangent(
+                input, target, reduction, delta, d_input, d_target
+            )
             return d_loss.to(loss.dtype)
 
 
-_OPTIONS = {
-    "mean": (_HuberLossMean, _HuberLossMeanDual, _huber_loss_mean_forward),
-    "sum": (_HuberLossSum, _HuberLossSumDual, _huber_loss_sum_forward),
-    "none": (_HuberLossNone, _HuberLossNoneDual, _huber_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def huber_loss(
@@ -498,11 +353,10 @@ def huber_loss(
             "huber_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(input, target, delta)
+        return _HuberLossDual.apply(input, target, reduction, delta)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, delta)
-    return _applied(function, input, target, delta)
+        return _huber_loss_forward(input, target, reduction, delta)
+    return _applied(_HuberLoss, input, target, reduction, delta)

@@ -51,6 +51,7 @@ d_positive_key is the tangent of positive_key:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -184,7 +185,15 @@ def _batched(forward, in_dims, given):
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
-def _info_nce_mean_forward(query, positive_key, temperature):
+def _info_nce_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _info_nce_forward(query, positive_key, temperature, reduction):
     reuse = _reuse(query, positive_key)
     low = _of_product(query, positive_key)
     dtype = _of_float32(query, positive_key)
@@ -195,302 +204,43 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     product = (queries.to(low) @ keys.mT.to(low)).to(wide)
     similarity = reuse.div(product, temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    average = loss.mean().to(dtype)
-    return average, similarity
-
-
-class _InfoNceMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_info_nce_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        query, positive_key, temperature = inputs
-        _, similarity = output
-        ctx.mark_non_differentiable(similarity)
-        ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
-        ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key, similarity)
-
-    @staticmethod
-    @_exactly
-    def backward(ctx, G, _grad_similarity):
-        if G is None:
-            return (None,) * 3
-        query, positive_key, similarity = ctx.saved_tensors
-        temperature = ctx.temperature
-        grad_query = grad_positive_key = None
-        if _alone(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            given = _cast(wide, query, positive_key, similarity, G)
-            query, positive_key, similarity, G = given
-            part = G.new_full((query.shape[0],), -1).diag_embed()
-            part2 = torch.softmax(similarity, 1).add_(part)
-            grad_similarity = part2.mul_(G / query.shape[0])
-            inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-            keys = inverse_root * positive_key
-            inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-            queries = inverse_root2 * query
-            product = grad_similarity * similarity
-            if ctx.needs_input_grad[0]:
-                product2 = (grad_similarity.to(low) @ keys.to(low)).to(wide)
-                ratio = product2.div_(temperature)
-                total = product.sum(1, keepdim=True)
-                difference = ratio.addcmul_(total, queries, value=-1)
-                grad_query = difference.mul_(inverse_root2)
-            if ctx.needs_input_grad[1]:
-                product3 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-                product4 = keys.mul_(product.sum(0).unsqueeze(1))
-                part3 = product3.div_(temperature).sub_(product4)
-                grad_positive_key = part3.mul_(inverse_root)
-            return grad_query, grad_positive_key, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
-        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse_root * query
-        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse_root2 * positive_key
-        part = queries.to(low)
-        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        added = torch.softmax(similarity, 1) + part2
-        grad_similarity = G / query.shape[0] * added
-        product = grad_similarity * similarity
-        if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
-        if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
-        return grad_query, grad_positive_key, None
-
-
-def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
-    query, positive_key, d_query, d_positive_key = given
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
-    part = keys.mT.to(low)
-    part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
-    similarity = (part2 @ part).to(wide) / temperature
-    total = (d_similarity * torch.softmax(similarity, 1)).sum()
-    difference2 = total - d_similarity.diagonal(0, 0, 1).sum()
-    return difference2 / d_query.shape[0]
-
-
-class _InfoNceMeanDual(_InfoNceMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_info_nce_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _InfoNceMean.setup_context(ctx, inputs, output)
-        query, positive_key, _ = inputs
-        average, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(query, positive_key, average)
-
-    @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, average = _still(ctx.saved_tensors)
-        temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_average = _info_nce_mean_tangent(
-                query, positive_key, temperature, d_query, d_positive_key
-            )
-            return d_average.to(average.dtype), None
-
-
-def _info_nce_sum_forward(query, positive_key, temperature):
-    reuse = _reuse(query, positive_key)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    product = (queries.to(low) @ keys.mT.to(low)).to(wide)
-    similarity = reuse.div(product, temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    total = loss.sum().to(dtype)
-    return total, similarity
-
-
-class _InfoNceSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_info_nce_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        query, positive_key, temperature = inputs
-        _, similarity = output
-        ctx.mark_non_differentiable(similarity)
-        ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
-        ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key, similarity)
-
-    @staticmethod
-    @_exactly
-    def backward(ctx, G, _grad_similarity):
-        if G is None:
-            return (None,) * 3
-        query, positive_key, similarity = ctx.saved_tensors
-        temperature = ctx.temperature
-        grad_query = grad_positive_key = None
-        if _alone(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            given = _cast(wide, query, positive_key, similarity, G)
-            query, positive_key, similarity, G = given
-            part = G.new_full((query.shape[0],), -1).diag_embed()
-            grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G)
-            inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-            keys = inverse_root * positive_key
-            inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-            queries = inverse_root2 * query
-            product = grad_similarity * similarity
-            if ctx.needs_input_grad[0]:
-                product2 = (grad_similarity.to(low) @ keys.to(low)).to(wide)
-                ratio = product2.div_(temperature)
-                total = product.sum(1, keepdim=True)
-                difference = ratio.addcmul_(total, queries, value=-1)
-                grad_query = difference.mul_(inverse_root2)
-            if ctx.needs_input_grad[1]:
-                product3 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-                product4 = keys.mul_(product.sum(0).unsqueeze(1))
-                part2 = product3.div_(temperature).sub_(product4)
-                grad_positive_key = part2.mul_(inverse_root)
-            return grad_query, grad_positive_key, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
-        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse_root * query
-        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse_root2 * positive_key
-        part = queries.to(low)
-        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G * (torch.softmax(similarity, 1) + part2)
-        product = grad_similarity * similarity
-        if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
-        if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
-        return grad_query, grad_positive_key, None
-
-
-def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
-    query, positive_key, d_query, d_positive_key = given
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
-    part = keys.mT.to(low)
-    part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
-    similarity = (part2 @ part).to(wide) / temperature
-    total2 = (d_similarity * torch.softmax(similarity, 1)).sum()
-    return total2 - d_similarity.diagonal(0, 0, 1).sum()
-
-
-class _InfoNceSumDual(_InfoNceSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_info_nce_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _InfoNceSum.setup_context(ctx, inputs, output)
-        query, positive_key, _ = inputs
-        total, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(query, positive_key, total)
-
-    @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, total = _still(ctx.saved_tensors)
-        temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_total = _info_nce_sum_tangent(
-                query, positive_key, temperature, d_query, d_positive_key
-            )
-            return d_total.to(total.dtype), None
-
-
-def _info_nce_none_forward(query, positive_key, temperature):
-    reuse = _reuse(query, positive_key)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    product = (queries.to(low) @ keys.mT.to(low)).to(wide)
-    similarity = reuse.div(product, temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    loss = loss.to(dtype)
+    loss = loss.to(wide)
+    loss = _info_nce_reduced(loss, reduction).to(dtype)
     return loss, similarity
 
 
-class _InfoNceNone(Function):
+class _InfoNce(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_info_nce_none_forward)
+    forward = staticmethod(_info_nce_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        query, positive_key, temperature = inputs
+        query, positive_key, temperature, reduction = inputs
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
         ctx.low = _of_product(query, positive_key)
         ctx.temperature = temperature
+        ctx.reduction = reduction
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
     @_exactly
     def backward(ctx, G, _grad_similarity):
         if G is None:
-            return (None,) * 3
+            return (None,) * 4
         query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
+        reduction = ctx.reduction
+        loss_shape = (query.shape[0],)
         grad_query = grad_positive_key = None
         if _alone(G):
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
             given = _cast(wide, query, positive_key, similarity, G)
             query, positive_key, similarity, G = given
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
             part = G.new_full(G.shape, -1).diag_embed()
             part2 = torch.softmax(similarity, 1).add_(part)
             grad_similarity = part2.mul_(G.unsqueeze(1))
@@ -510,10 +260,12 @@ class _InfoNceNone(Function):
                 product4 = keys.mul_(product.sum(0).unsqueeze(1))
                 part3 = product3.div_(temperature).sub_(product4)
                 grad_positive_key = part3.mul_(inverse_root)
-            return grad_query, grad_positive_key, None
+            return grad_query, grad_positive_key, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
         queries = inverse_root * query
         inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
@@ -530,10 +282,12 @@ class _InfoNceNone(Function):
             product2 = (grad_similarity.mT.to(low) @ part).to(wide)
             product3 = product.sum(0).unsqueeze(1) * keys
             grad_positive_key = inverse_root2 * (product2 / temperature - product3)
-        return grad_query, grad_positive_key, None
+        return grad_query, grad_positive_key, None, None
 
 
-def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive_key):
+def _info_nce_tangent(
+    query, positive_key, temperature, reduction, d_query, d_positive_key
+):
     low = _of_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     given = _cast(wide, query, positive_key, d_query, d_positive_key)
@@ -552,40 +306,38 @@ def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive
     d_similarity = added.to(wide) / temperature
     similarity = (part2 @ part).to(wide) / temperature
     total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
-    return total - d_similarity.diagonal(0, 0, 1)
+    d_loss = total - d_similarity.diagonal(0, 0, 1)
+    return _info_nce_reduced(d_loss, reduction)
 
 
-class _InfoNceNoneDual(_InfoNceNone):
+class _InfoNceDual(_InfoNce):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_none_forward, in_dims, given)
+        return _batched(_info_nce_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _InfoNceNone.setup_context(ctx, inputs, output)
-        query, positive_key, _ = inputs
+        _InfoNce.setup_context(ctx, inputs, output)
+        query, positive_key, _, _ = inputs
         loss, _ = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(query, positive_key, loss)
 
     @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature):
+    def jvp(ctx, d_query, d_positive_key, _temperature, _reduction):
         query, positive_key, loss = _still(ctx.saved_tensors)
         temperature = ctx.temperature
+        reduction = ctx.reduction
         with forward_ad._set_fwd_grad_enabled(True):
-            d_loss = _info_nce_none_tangent(
-                query, positive_key, temperature, d_query, d_positive_key
+            d_loss = _info_nce_tangent(
+                query, positive_key, temperature, reduction, d_query, d_positive_key
             )
             return d_loss.to(loss.dtype), None
 
 
-_OPTIONS = {
-    "mean": (_InfoNceMean, _InfoNceMeanDual, _info_nce_mean_forward),
-    "sum": (_InfoNceSum, _InfoNceSumDual, _info_nce_sum_forward),
-    "none": (_InfoNceNone, _InfoNceNoneDual, _info_nce_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def info_nce(
@@ -661,11 +413,10 @@ def info_nce(
             "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         query, positive_key = _distinct(query, positive_key)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(query, positive_key, temperature)[0]
+        return _InfoNceDual.apply(query, positive_key, temperature, reduction)[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(query, positive_key, temperature)[0]
-    return _applied(function, query, positive_key, temperature)[0]
+        return _info_nce_forward(query, positive_key, temperature, reduction)[0]
+    return _applied(_InfoNce, query, positive_key, temperature, reduction)[0]

@@ -158,149 +158,57 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _kl_div_mean_forward(input, target):
+def _kl_div_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction == "batchmean":
+        return loss.sum() / loss.shape[0]
+    return loss
+
+
+def _kl_div_forward(input, target, reduction):
     reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
     loss = reuse.mul(part, target)
-    return loss.mean().to(dtype)
+    return _kl_div_reduced(loss, reduction).to(dtype)
 
 
-class _KlDivMean(Function):
+class _KlDiv(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_kl_div_mean_forward)
+    forward = staticmethod(_kl_div_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
+        input, target, reduction = inputs
+        loss_shape = input.shape
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        product = input_shape[0] * math.prod(input_shape[1:])
-        if ctx.needs_input_grad[0]:
-            grad_input = -G / product * target
-        if ctx.needs_input_grad[1]:
-            mask = target > 0
-            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
-            grad_target = reuse.mul(reuse.sub(chosen, input), G / product)
-        return grad_input, grad_target
-
-
-def _kl_div_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
-    loss = reuse.mul(part, target)
-    return loss.sum().to(dtype)
-
-
-class _KlDivSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_kl_div_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / loss_shape[0] if reduction == "batchmean" else G
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
             chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
             grad_target = reuse.mul(reuse.sub(chosen, input), G)
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _kl_div_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
-    loss = reuse.mul(part, target)
-    return loss.to(dtype)
-
-
-class _KlDivNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_kl_div_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.neg(G * target)
-        if ctx.needs_input_grad[1]:
-            mask = target > 0
-            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
-            grad_target = reuse.mul(reuse.sub(chosen, input), G)
-        return grad_input, grad_target
-
-
-def _kl_div_batchmean_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
-    loss = reuse.mul(part, target)
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-class _KlDivBatchmean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_kl_div_batchmean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        if ctx.needs_input_grad[0]:
-            grad_input = -G / input_shape[0] * target
-        if ctx.needs_input_grad[1]:
-            mask = target > 0
-            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
-            grad_target = reuse.mul(reuse.sub(chosen, input), G / input_shape[0])
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_KlDivMean, _kl_div_mean_forward),
-    "sum": (_KlDivSum, _kl_div_sum_forward),
-    "none": (_KlDivNone, _kl_div_none_forward),
-    "batchmean": (_KlDivBatchmean, _kl_div_batchmean_forward),
-}
+_OPTIONS = "mean", "sum", "none", "batchmean"
 
 
 def kl_div(
@@ -373,9 +281,8 @@ def kl_div(
             "kl_div: reduction must be one of 'mean', 'sum', 'none', 'batchmean', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _kl_div_forward(input, target, reduction)
+    return _applied(_KlDiv, input, target, reduction)

@@ -122,69 +122,46 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _kl_div_log_target_mean_forward(input, target):
+def _kl_div_log_target_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction == "batchmean":
+        return loss.sum() / loss.shape[0]
+    return loss
+
+
+def _kl_div_log_target_forward(input, target, reduction):
     reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = reuse.mul(target - input, target.exp())
-    return loss.mean().to(dtype)
+    return _kl_div_log_target_reduced(loss, reduction).to(dtype)
 
 
-class _KlDivLogTargetMean(Function):
+class _KlDivLogTarget(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_kl_div_log_target_mean_forward)
+    forward = staticmethod(_kl_div_log_target_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
+        input, target, reduction = inputs
+        loss_shape = input.shape
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        product = input_shape[0] * math.prod(input_shape[1:])
-        target_exp = target.exp()
-        if ctx.needs_input_grad[0]:
-            part = -G / product
-            grad_input = (
-                part * target_exp
-                if ctx.needs_input_grad[1]
-                else reuse.mul(target_exp, part)
-            )
-        if ctx.needs_input_grad[1]:
-            loss = reuse.mul(target - input, target_exp)
-            grad_target = reuse.mul(reuse.add(loss, target_exp), G / product)
-        return grad_input, grad_target
-
-
-def _kl_div_log_target_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.mul(target - input, target.exp())
-    return loss.sum().to(dtype)
-
-
-class _KlDivLogTargetSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_kl_div_log_target_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / loss_shape[0] if reduction == "batchmean" else G
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
             part = -G
@@ -196,85 +173,10 @@ class _KlDivLogTargetSum(Function):
         if ctx.needs_input_grad[1]:
             loss = reuse.mul(target - input, target_exp)
             grad_target = reuse.mul(reuse.add(loss, target_exp), G)
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _kl_div_log_target_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    return reuse.mul(target - input, target.exp()).to(dtype)
-
-
-class _KlDivLogTargetNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_kl_div_log_target_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, target = inputs
-        loss = output
-        ctx.save_for_backward(target, loss if ctx.needs_input_grad[1] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        target, loss = ctx.saved_tensors
-        target, loss, G = _wide(target, loss, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        target_exp = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.neg(G * target_exp)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(reuse.add(target_exp, loss), G)
-        return grad_input, grad_target
-
-
-def _kl_div_log_target_batchmean_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.mul(target - input, target.exp())
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-class _KlDivLogTargetBatchmean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_kl_div_log_target_batchmean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        target_exp = target.exp()
-        if ctx.needs_input_grad[0]:
-            part = -G / input_shape[0]
-            grad_input = (
-                part * target_exp
-                if ctx.needs_input_grad[1]
-                else reuse.mul(target_exp, part)
-            )
-        if ctx.needs_input_grad[1]:
-            loss = reuse.mul(target - input, target_exp)
-            grad_target = reuse.mul(reuse.add(loss, target_exp), G / input_shape[0])
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_KlDivLogTargetMean, _kl_div_log_target_mean_forward),
-    "sum": (_KlDivLogTargetSum, _kl_div_log_target_sum_forward),
-    "none": (_KlDivLogTargetNone, _kl_div_log_target_none_forward),
-    "batchmean": (_KlDivLogTargetBatchmean, _kl_div_log_target_batchmean_forward),
-}
+_OPTIONS = "mean", "sum", "none", "batchmean"
 
 
 def kl_div_log_target(
@@ -356,9 +258,8 @@ def kl_div_log_target(
             "kl_div_log_target: reduction must be one of 'mean', 'sum', 'none', "
             f"'batchmean', not {reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _kl_div_log_target_forward(input, target, reduction)
+    return _applied(_KlDivLogTarget, input, target, reduction)

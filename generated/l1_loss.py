@@ -61,23 +61,6 @@ def _promoted(*tensors):
     return dtype
 
 
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
 def _wide(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
@@ -133,106 +116,52 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _l1_loss_mean_forward(input, target):
+def _l1_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _l1_loss_forward(input, target, reduction):
     reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     loss = reuse.abs(input - target)
-    return loss.mean().to(dtype)
+    return _l1_loss_reduced(loss, reduction).to(dtype)
 
 
-class _L1LossMean(Function):
+class _L1Loss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_l1_loss_mean_forward)
+    forward = staticmethod(_l1_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        sign = reuse.sign(input - target)
-        if ctx.needs_input_grad[0]:
-            part = G / math.prod(input.shape)
-            grad_input = (
-                part * sign if ctx.needs_input_grad[1] else reuse.mul(sign, part)
-            )
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(sign, -G / math.prod(input.shape))
-        return grad_input, grad_target
-
-
-def _l1_loss_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.abs(input - target)
-    return loss.sum().to(dtype)
-
-
-class _L1LossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_l1_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         sign = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
             grad_input = G * sign if ctx.needs_input_grad[1] else reuse.mul(sign, G)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(sign, -G)
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _l1_loss_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _promoted(input, target)
-    input, target = _for_kernel(input, target)
-    return reuse.abs(input - target).to(dtype)
-
-
-class _L1LossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_l1_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        sign = reuse.sign(input - target)
-        if ctx.needs_input_grad[0]:
-            grad_input = G * sign if ctx.needs_input_grad[1] else reuse.mul(sign, G)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.neg(reuse.mul(sign, G))
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_L1LossMean, _l1_loss_mean_forward),
-    "sum": (_L1LossSum, _l1_loss_sum_forward),
-    "none": (_L1LossNone, _l1_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def l1_loss(
@@ -290,9 +219,8 @@ def l1_loss(
             "l1_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _l1_loss_forward(input, target, reduction)
+    return _applied(_L1Loss, input, target, reduction)

@@ -163,67 +163,46 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
+def _margin_ranking_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _margin_ranking_loss_forward(input1, input2, target, margin, reduction):
     reuse = _reuse(input1, input2, target)
-    dtype = _of_float32(input1, input2, target)
+    dtype = (
+        _of_float32(input1, input2, target)
+        if reduction != "none"
+        else _promoted(input1, input2, target)
+    )
     input1, input2, target = _wide(input1, input2, target)
     loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
-    return loss.mean().to(dtype)
+    return _margin_ranking_loss_reduced(loss, reduction).to(dtype)
 
 
-class _MarginRankingLossMean(Function):
+class _MarginRankingLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_margin_ranking_loss_mean_forward)
+    forward = staticmethod(_margin_ranking_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
+        input1, input2, target, margin, reduction = inputs
         ctx.margin = margin
+        ctx.reduction = reduction
         ctx.save_for_backward(input1, input2, target)
 
     @staticmethod
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = input1.shape
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
-        u = input1 - input2
-        mask = margin - target * u >= 0
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            ratio = -G / math.prod(input1.shape)
-        if ctx.needs_input_grad[0]:
-            grad_input1 = _where(mask, ratio * target, 0)
-        if ctx.needs_input_grad[1]:
-            grad_input2 = _where(mask, G / math.prod(input1.shape) * target, 0)
-        if ctx.needs_input_grad[2]:
-            grad_target = _where(mask, ratio * u, 0)
-        return grad_input1, grad_input2, grad_target, None
-
-
-def _margin_ranking_loss_sum_forward(input1, input2, target, margin):
-    reuse = _reuse(input1, input2, target)
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
-    return loss.sum().to(dtype)
-
-
-class _MarginRankingLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_margin_ranking_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
-        ctx.margin = margin
-        ctx.save_for_backward(input1, input2, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
-        margin = ctx.margin
-        input1, input2, target, G = _wide(input1, input2, target, G)
-        grad_input1 = grad_input2 = grad_target = None
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         u = input1 - input2
         mask = margin - target * u >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -234,51 +213,10 @@ class _MarginRankingLossSum(Function):
             grad_input2 = _where(mask, G * target, 0)
         if ctx.needs_input_grad[2]:
             grad_target = _where(mask, part * u, 0)
-        return grad_input1, grad_input2, grad_target, None
+        return grad_input1, grad_input2, grad_target, None, None
 
 
-def _margin_ranking_loss_none_forward(input1, input2, target, margin):
-    reuse = _reuse(input1, input2, target)
-    dtype = _promoted(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
-    clamped = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
-    return clamped.to(dtype)
-
-
-class _MarginRankingLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_margin_ranking_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
-        ctx.margin = margin
-        ctx.save_for_backward(input1, input2, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
-        margin = ctx.margin
-        input1, input2, target, G = _wide(input1, input2, target, G)
-        grad_input1 = grad_input2 = grad_target = None
-        u = input1 - input2
-        mask = margin - target * u >= 0
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = -G
-        if ctx.needs_input_grad[0]:
-            grad_input1 = _where(mask, part * target, 0)
-        if ctx.needs_input_grad[1]:
-            grad_input2 = _where(mask, G * target, 0)
-        if ctx.needs_input_grad[2]:
-            grad_target = _where(mask, part * u, 0)
-        return grad_input1, grad_input2, grad_target, None
-
-
-_OPTIONS = {
-    "mean": (_MarginRankingLossMean, _margin_ranking_loss_mean_forward),
-    "sum": (_MarginRankingLossSum, _margin_ranking_loss_sum_forward),
-    "none": (_MarginRankingLossNone, _margin_ranking_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def margin_ranking_loss(
@@ -374,9 +312,8 @@ def margin_ranking_loss(
             "margin_ranking_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input1, input2, target = _distinct(input1, input2, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input1, input2, target, margin)
-    return _applied(function, input1, input2, target, margin)
+        return _margin_ranking_loss_forward(input1, input2, target, margin, reduction)
+    return _applied(_MarginRankingLoss, input1, input2, target, margin, reduction)

@@ -116,105 +116,53 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _mse_loss_mean_forward(input, target):
+def _mse_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _mse_loss_forward(input, target, reduction):
     reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     loss = reuse.square(input - target)
-    return loss.mean().to(dtype)
+    return _mse_loss_reduced(loss, reduction).to(dtype)
 
 
-class _MseLossMean(Function):
+class _MseLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_mse_loss_mean_forward)
+    forward = staticmethod(_mse_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        u = input - target
-        if ctx.needs_input_grad[0]:
-            part = 2 * G / math.prod(input.shape)
-            grad_input = part * u if ctx.needs_input_grad[1] else reuse.mul(u, part)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(u, -2 * G / math.prod(input.shape))
-        return grad_input, grad_target
-
-
-def _mse_loss_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.square(input - target)
-    return loss.sum().to(dtype)
-
-
-class _MseLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_mse_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         u = input - target
         if ctx.needs_input_grad[0]:
             part = 2 * G
             grad_input = part * u if ctx.needs_input_grad[1] else reuse.mul(u, part)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(u, -2 * G)
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _mse_loss_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    return reuse.square(input - target).to(dtype)
-
-
-class _MseLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_mse_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        u = input - target
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.mul(2 * G, u)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(-2 * G, u)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_MseLossMean, _mse_loss_mean_forward),
-    "sum": (_MseLossSum, _mse_loss_sum_forward),
-    "none": (_MseLossNone, _mse_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def mse_loss(
@@ -272,9 +220,8 @@ def mse_loss(
             "mse_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _mse_loss_forward(input, target, reduction)
+    return _applied(_MseLoss, input, target, reduction)

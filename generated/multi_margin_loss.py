@@ -45,6 +45,7 @@ the tangent of weight:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -216,7 +217,15 @@ def _batched(forward, in_dims, given):
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
-def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
+def _multi_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _multi_margin_loss_forward(input, target, weight, p, margin, reduction):
     reuse = _reuse(input, target, weight)
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
@@ -227,18 +236,19 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     part = chosen.sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
-    return loss.mean().to(dtype)
+    return _multi_margin_loss_reduced(loss, reduction).to(dtype)
 
 
-class _MultiMarginLossMean(Function):
+class _MultiMarginLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_multi_margin_loss_mean_forward)
+    forward = staticmethod(_multi_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
+        input, target, weight, p, margin, reduction = inputs
         ctx.p = p
         ctx.margin = margin
+        ctx.reduction = reduction
         ctx.save_for_backward(
             input, target, weight if ctx.needs_input_grad[0] else None
         )
@@ -248,238 +258,13 @@ class _MultiMarginLossMean(Function):
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = target.shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         reuse = _reuse(G)
-        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        excess_positive = excess.relu()
-        if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            part = p * G
-            product = (
-                part
-                if weight is None
-                else part * weight.index_select(0, target).unsqueeze(1)
-            )
-            part2 = p - 1
-            power = (
-                _guarded(excess_positive, mask2, 1) ** part2
-                if ctx.needs_input_grad[2]
-                else reuse.pow(_guarded(excess_positive, mask2, 1), part2)
-            )
-            product2 = reuse.mul(power, product / (input.shape[0] * input.shape[1]))
-            grad_excess = _where(mask2, product2, 0)
-            part3 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = reuse.scatter_add(grad_excess, 1, target.unsqueeze(1), part3)
-        if ctx.needs_input_grad[2]:
-            power2 = reuse.pow(_guarded(excess_positive, mask, 1), p)
-            total = _masked_(power2, mask).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-            grad_weight = G / (input.shape[0] * input.shape[1]) * placed
-        return grad_input, None, grad_weight, None, None
-
-
-def _multi_margin_loss_mean_tangent(
-    input, target, weight, p, margin, d_input, d_weight
-):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
-    product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
-    return d_loss.mean()
-
-
-class _MultiMarginLossMeanDual(_MultiMarginLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLossMean.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, weight, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, average = _still(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_average = _multi_margin_loss_mean_tangent(
-                input, target, weight, p, margin, d_input, d_weight
-            )
-            return d_average.to(average.dtype)
-
-
-def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(reuse.pow(_guarded(reuse.relu(excess), mask, 1), p), mask)
-    part = chosen.sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.sum().to(dtype)
-
-
-class _MultiMarginLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_multi_margin_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, weight = ctx.saved_tensors
-        p = ctx.p
-        margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
-        grad_input = grad_weight = None
-        reuse = _reuse(G)
-        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        excess_positive = excess.relu()
-        if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            part = p * G
-            product = (
-                part
-                if weight is None
-                else part * weight.index_select(0, target).unsqueeze(1)
-            )
-            part2 = p - 1
-            power = (
-                _guarded(excess_positive, mask2, 1) ** part2
-                if ctx.needs_input_grad[2]
-                else reuse.pow(_guarded(excess_positive, mask2, 1), part2)
-            )
-            grad_excess = _where(mask2, reuse.mul(power, product / input.shape[1]), 0)
-            part3 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = reuse.scatter_add(grad_excess, 1, target.unsqueeze(1), part3)
-        if ctx.needs_input_grad[2]:
-            power2 = reuse.pow(_guarded(excess_positive, mask, 1), p)
-            total = _masked_(power2, mask).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-            grad_weight = G / input.shape[1] * placed
-        return grad_input, None, grad_weight, None, None
-
-
-def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total2 = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
-    product2 = p * weight.index_select(0, target) * total2 if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
-    return d_loss.sum()
-
-
-class _MultiMarginLossSumDual(_MultiMarginLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLossSum.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, weight, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, total = _still(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_total = _multi_margin_loss_sum_tangent(
-                input, target, weight, p, margin, d_input, d_weight
-            )
-            return d_total.to(total.dtype)
-
-
-def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(reuse.pow(_guarded(reuse.relu(excess), mask, 1), p), mask)
-    part = chosen.sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.to(dtype)
-
-
-class _MultiMarginLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_multi_margin_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target, weight = ctx.saved_tensors
-        p = ctx.p
-        margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
-        grad_input = grad_weight = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         mask = target.unsqueeze(1) != _positions(input.shape[1], G)
         excess_positive = excess.relu()
@@ -505,11 +290,11 @@ class _MultiMarginLossNone(Function):
             product2 = G * _masked_(power2, mask).sum(1)
             placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
             grad_weight = placed / input.shape[1]
-        return grad_input, None, grad_weight, None, None
+        return grad_input, None, grad_weight, None, None, None
 
 
-def _multi_margin_loss_none_tangent(
-    input, target, weight, p, margin, d_input, d_weight
+def _multi_margin_loss_tangent(
+    input, target, weight, p, margin, reduction, d_input, d_weight
 ):
     if weight is None:
         weight = input.new_full((), 1).expand((input.shape[1],))
@@ -530,52 +315,38 @@ def _multi_margin_loss_none_tangent(
     product = d_weight.index_select(0, target) * chosen.sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
     chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    return (product + chosen4) / d_input.shape[1]
+    d_loss = (product + chosen4) / d_input.shape[1]
+    return _multi_margin_loss_reduced(d_loss, reduction)
 
 
-class _MultiMarginLossNoneDual(_MultiMarginLossNone):
+class _MultiMarginLossDual(_MultiMarginLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_none_forward, in_dims, given)
+        return _batched(_multi_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _MultiMarginLossNone.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
+        _MultiMarginLoss.setup_context(ctx, inputs, output)
+        input, target, weight, _, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, weight, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
+    def jvp(ctx, d_input, _target, d_weight, _p, _margin, _reduction):
         input, target, weight, loss = _still(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
+        reduction = ctx.reduction
         with forward_ad._set_fwd_grad_enabled(True):
-            d_loss = _multi_margin_loss_none_tangent(
-                input, target, weight, p, margin, d_input, d_weight
+            d_loss = _multi_margin_loss_tangent(
+                input, target, weight, p, margin, reduction, d_input, d_weight
             )
             return d_loss.to(loss.dtype)
 
 
-_OPTIONS = {
-    "mean": (
-        _MultiMarginLossMean,
-        _MultiMarginLossMeanDual,
-        _multi_margin_loss_mean_forward,
-    ),
-    "sum": (
-        _MultiMarginLossSum,
-        _MultiMarginLossSumDual,
-        _multi_margin_loss_sum_forward,
-    ),
-    "none": (
-        _MultiMarginLossNone,
-        _MultiMarginLossNoneDual,
-        _multi_margin_loss_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def multi_margin_loss(
@@ -676,11 +447,10 @@ def multi_margin_loss(
             "multi_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = _distinct(input, target, weight)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, p, margin)
+        return _MultiMarginLossDual.apply(input, target, weight, p, margin, reduction)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, weight, p, margin)
-    return _applied(function, input, target, weight, p, margin)
+        return _multi_margin_loss_forward(input, target, weight, p, margin, reduction)
+    return _applied(_MultiMarginLoss, input, target, weight, p, margin, reduction)

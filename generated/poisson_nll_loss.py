@@ -116,101 +116,49 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _poisson_nll_loss_mean_forward(input, target):
+def _poisson_nll_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _poisson_nll_loss_forward(input, target, reduction):
     reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
     loss = reuse.addcmul(input.exp(), input, target, value=-1)
-    return loss.mean().to(dtype)
+    return _poisson_nll_loss_reduced(loss, reduction).to(dtype)
 
 
-class _PoissonNllLossMean(Function):
+class _PoissonNllLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_poisson_nll_loss_mean_forward)
+    forward = staticmethod(_poisson_nll_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        if ctx.needs_input_grad[0]:
-            part = reuse.sub(input.exp(), target)
-            grad_input = reuse.mul(part, G / math.prod(input.shape))
-        if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * input
-        return grad_input, grad_target
-
-
-def _poisson_nll_loss_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.addcmul(input.exp(), input, target, value=-1)
-    return loss.sum().to(dtype)
-
-
-class _PoissonNllLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_poisson_nll_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0]:
             grad_input = reuse.mul(reuse.sub(input.exp(), target), G)
         if ctx.needs_input_grad[1]:
             grad_target = -G * input
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _poisson_nll_loss_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    return reuse.addcmul(input.exp(), input, target, value=-1).to(dtype)
-
-
-class _PoissonNllLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_poisson_nll_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.mul(reuse.sub(input.exp(), target), G)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.neg(G * input)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_PoissonNllLossMean, _poisson_nll_loss_mean_forward),
-    "sum": (_PoissonNllLossSum, _poisson_nll_loss_sum_forward),
-    "none": (_PoissonNllLossNone, _poisson_nll_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def poisson_nll_loss(
@@ -274,9 +222,8 @@ def poisson_nll_loss(
             "poisson_nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _poisson_nll_loss_forward(input, target, reduction)
+    return _applied(_PoissonNllLoss, input, target, reduction)

@@ -162,7 +162,15 @@ def _batched(forward, in_dims, given):
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
-def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
+def _sigmoid_focal_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction):
     reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -173,19 +181,20 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     entropy = reuse.neg(part)
     probability = input.sigmoid()
     wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
-    part2 = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
-    return part2.to(dtype)
+    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
+    return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
 
 
-class _SigmoidFocalLossNone(Function):
+class _SigmoidFocalLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sigmoid_focal_loss_none_forward)
+    forward = staticmethod(_sigmoid_focal_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
+        input, target, alpha, gamma, reduction = inputs
         ctx.alpha = alpha
         ctx.gamma = gamma
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
@@ -193,9 +202,12 @@ class _SigmoidFocalLossNone(Function):
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         u = 1 - target
         difference = 1 - alpha
         balance = reuse.add(alpha * target, difference * u)
@@ -223,10 +235,12 @@ class _SigmoidFocalLossNone(Function):
             part5 = reuse.mul(entropy, added)
             part6 = reuse.mul(balance, input)
             grad_target = reuse.mul(reuse.addcmul(part5, part6, power2, value=-1), G)
-        return grad_input, grad_target, None, None
+        return grad_input, grad_target, None, None, None
 
 
-def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
+def _sigmoid_focal_loss_tangent(
+    input, target, alpha, gamma, reduction, d_input, d_target
+):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     probability = input.sigmoid()
     u = 1 - probability
@@ -244,281 +258,38 @@ def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_tar
     added = product4 + d_input * balance * (product - target * part.sigmoid())
     product5 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
     zeros = d_input.new_zeros(()).expand(d_input.shape)
-    return wrong**gamma * added + (product5 if gamma != 0 else zeros)
+    d_loss = wrong**gamma * added + (product5 if gamma != 0 else zeros)
+    return _sigmoid_focal_loss_reduced(d_loss, reduction)
 
 
-class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
+class _SigmoidFocalLossDual(_SigmoidFocalLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_none_forward, in_dims, given)
+        return _batched(_sigmoid_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossNone.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
+        _SigmoidFocalLoss.setup_context(ctx, inputs, output)
+        input, target, _, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
+    def jvp(ctx, d_input, d_target, _alpha, _gamma, _reduction):
         input, target, loss = _still(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
+        reduction = ctx.reduction
         with forward_ad._set_fwd_grad_enabled(True):
-            d_loss = _sigmoid_focal_loss_none_tangent(
-                input, target, alpha, gamma, d_input, d_target
+            d_loss = _sigmoid_focal_loss_tangent(
+                input, target, alpha, gamma, reduction, d_input, d_target
             )
             return d_loss.to(loss.dtype)
 
 
-def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    u = 1 - target
-    balance = reuse.add(alpha * target, (1 - alpha) * u)
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-    part = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(-input))
-    entropy = reuse.neg(part)
-    probability = input.sigmoid()
-    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
-    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
-    return loss.mean().to(dtype)
-
-
-class _SigmoidFocalLossMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_sigmoid_focal_loss_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        u = 1 - target
-        difference = 1 - alpha
-        balance = reuse.add(alpha * target, difference * u)
-        probability = input.sigmoid()
-        part = -input
-        product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-        part2 = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(part))
-        entropy = reuse.neg(part2)
-        u2 = 1 - probability
-        wrong = reuse.addcmul(target * u2, probability, u)
-        zeros = G.new_zeros(()).expand(input.shape)
-        ratio = G / math.prod(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = reuse.pow(wrong, gamma)
-        if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u2 * power * (u - target) if mask else zeros
-            product2 = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
-            gate = reuse.sigmoid(part)
-            part3 = reuse.addcmul(product2, target * power2, gate, value=-1)
-            grad_input = reuse.mul(ratio * balance, part3)
-        if ctx.needs_input_grad[1]:
-            part4 = reuse.mul(gamma * balance, power)
-            product3 = reuse.mul(part4, 1 - reuse.mul(probability, 2))
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            part5 = reuse.mul(entropy, added)
-            part6 = reuse.mul(balance, input)
-            part7 = reuse.addcmul(part5, part6, power2, value=-1)
-            grad_target = reuse.mul(part7, ratio)
-        return grad_input, grad_target, None, None
-
-
-def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
-    u2 = 1 - target
-    part = -input
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
-    probability = input.sigmoid()
-    u = 1 - probability
-    wrong = target * u + probability * u2
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    power = wrong**gamma
-    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
-    total = product3.sum() if gamma != 0 else None
-    product4 = (alpha - difference) * (d_target * entropy * power).sum()
-    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
-    added = d_input * target * part.sigmoid() + d_target * input
-    total2 = (balance * power * (d_input * probability * u2 - added)).sum()
-    return (product4 + chosen + total2) / math.prod(d_input.shape)
-
-
-class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossMean.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, average = _still(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_average = _sigmoid_focal_loss_mean_tangent(
-                input, target, alpha, gamma, d_input, d_target
-            )
-            return d_average.to(average.dtype)
-
-
-def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    u = 1 - target
-    balance = reuse.add(alpha * target, (1 - alpha) * u)
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-    part = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(-input))
-    entropy = reuse.neg(part)
-    probability = input.sigmoid()
-    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
-    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
-    return loss.sum().to(dtype)
-
-
-class _SigmoidFocalLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_sigmoid_focal_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        u = 1 - target
-        difference = 1 - alpha
-        balance = reuse.add(alpha * target, difference * u)
-        probability = input.sigmoid()
-        part = -input
-        product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-        part2 = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(part))
-        entropy = reuse.neg(part2)
-        u2 = 1 - probability
-        wrong = reuse.addcmul(target * u2, probability, u)
-        zeros = G.new_zeros(()).expand(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = reuse.pow(wrong, gamma)
-        if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u2 * power * (u - target) if mask else zeros
-            product2 = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
-            gate = reuse.sigmoid(part)
-            part3 = reuse.addcmul(product2, target * power2, gate, value=-1)
-            grad_input = reuse.mul(G * balance, part3)
-        if ctx.needs_input_grad[1]:
-            part4 = reuse.mul(gamma * balance, power)
-            product3 = reuse.mul(part4, 1 - reuse.mul(probability, 2))
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            part5 = reuse.mul(entropy, added)
-            part6 = reuse.mul(balance, input)
-            grad_target = reuse.mul(reuse.addcmul(part5, part6, power2, value=-1), G)
-        return grad_input, grad_target, None, None
-
-
-def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
-    u2 = 1 - target
-    part = -input
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
-    probability = input.sigmoid()
-    u = 1 - probability
-    wrong = target * u + probability * u2
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    power = wrong**gamma
-    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
-    total2 = product3.sum() if gamma != 0 else None
-    product4 = gamma * total2 if gamma != 0 else None
-    product5 = (alpha - difference) * (d_target * entropy * power).sum()
-    added = product5 + (product4 if gamma != 0 else d_input.new_zeros(()))
-    added2 = d_input * target * part.sigmoid() + d_target * input
-    total3 = (balance * power * (d_input * probability * u2 - added2)).sum()
-    return added + total3
-
-
-class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossSum.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, total = _still(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_total = _sigmoid_focal_loss_sum_tangent(
-                input, target, alpha, gamma, d_input, d_target
-            )
-            return d_total.to(total.dtype)
-
-
-_OPTIONS = {
-    "none": (
-        _SigmoidFocalLossNone,
-        _SigmoidFocalLossNoneDual,
-        _sigmoid_focal_loss_none_forward,
-    ),
-    "mean": (
-        _SigmoidFocalLossMean,
-        _SigmoidFocalLossMeanDual,
-        _sigmoid_focal_loss_mean_forward,
-    ),
-    "sum": (
-        _SigmoidFocalLossSum,
-        _SigmoidFocalLossSumDual,
-        _sigmoid_focal_loss_sum_forward,
-    ),
-}
+_OPTIONS = "none", "mean", "sum"
 
 
 def sigmoid_focal_loss(
@@ -596,11 +367,10 @@ def sigmoid_focal_loss(
             "sigmoid_focal_loss: reduction must be one of 'none', 'mean', 'sum', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(input, target, alpha, gamma)
+        return _SigmoidFocalLossDual.apply(input, target, alpha, gamma, reduction)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, alpha, gamma)
-    return _applied(function, input, target, alpha, gamma)
+        return _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction)
+    return _applied(_SigmoidFocalLoss, input, target, alpha, gamma, reduction)

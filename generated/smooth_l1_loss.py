@@ -167,93 +167,18 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _smooth_l1_loss_mean_forward(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
+def _smooth_l1_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-class _SmoothL1LossMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_smooth_l1_loss_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, beta = inputs
-        ctx.beta = beta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        beta = ctx.beta
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = reuse.div(part, beta) if 0 < beta else reuse.sign(e)
-        if ctx.needs_input_grad[0]:
-            part2 = G / math.prod(input.shape)
-            grad_input = (
-                part2 * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, part2)
-            )
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(chosen, -G / math.prod(input.shape))
-        return grad_input, grad_target, None
-
-
-def _smooth_l1_loss_sum_forward(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
-
-
-class _SmoothL1LossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_smooth_l1_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, beta = inputs
-        ctx.beta = beta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        beta = ctx.beta
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = reuse.div(part, beta) if 0 < beta else reuse.sign(e)
-        if ctx.needs_input_grad[0]:
-            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(chosen, -G)
-        return grad_input, grad_target, None
-
-
-def _smooth_l1_loss_none_forward(input, target, beta):
-    dtype = _promoted(input, target)
+def _smooth_l1_loss_forward(input, target, reduction, beta):
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     mask = 0 < beta
     difference = input - target if not mask else None
@@ -263,41 +188,41 @@ def _smooth_l1_loss_none_forward(input, target, beta):
     mask2 = magnitude < beta if not mask else None
     chosen = _where(mask2, product, difference2) if not mask else None
     loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
-    return loss.to(dtype)
+    return _smooth_l1_loss_reduced(loss, reduction).to(dtype)
 
 
-class _SmoothL1LossNone(Function):
+class _SmoothL1Loss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_smooth_l1_loss_none_forward)
+    forward = staticmethod(_smooth_l1_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, beta = inputs
+        input, target, reduction, beta = inputs
         ctx.beta = beta
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         beta = ctx.beta
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         e = input - target
         part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
         chosen = reuse.div(part, beta) if 0 < beta else reuse.sign(e)
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.neg(reuse.mul(chosen, G))
-        return grad_input, grad_target, None
+            grad_target = reuse.mul(chosen, -G)
+        return grad_input, grad_target, None, None
 
 
-_OPTIONS = {
-    "mean": (_SmoothL1LossMean, _smooth_l1_loss_mean_forward),
-    "sum": (_SmoothL1LossSum, _smooth_l1_loss_sum_forward),
-    "none": (_SmoothL1LossNone, _smooth_l1_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def smooth_l1_loss(
@@ -368,9 +293,8 @@ def smooth_l1_loss(
             "smooth_l1_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, beta)
-    return _applied(function, input, target, beta)
+        return _smooth_l1_loss_forward(input, target, reduction, beta)
+    return _applied(_SmoothL1Loss, input, target, reduction, beta)

@@ -116,106 +116,53 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _soft_margin_loss_mean_forward(input, target):
+def _soft_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _soft_margin_loss_forward(input, target, reduction):
     reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
+    dtype = (
+        _of_float32(input, target) if reduction != "none" else _promoted(input, target)
+    )
     input, target = _wide(input, target)
     loss = reuse.neg(torch.nn.functional.logsigmoid(input * target))
-    return loss.mean().to(dtype)
+    return _soft_margin_loss_reduced(loss, reduction).to(dtype)
 
 
-class _SoftMarginLossMean(Function):
+class _SoftMarginLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_soft_margin_loss_mean_forward)
+    forward = staticmethod(_soft_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         reuse = _reuse(G)
-        ratio = -G / math.prod(input.shape)
-        gate = reuse.sigmoid(reuse.neg(input * target))
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.mul(ratio * target, gate)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(ratio * input, gate)
-        return grad_input, grad_target
-
-
-def _soft_margin_loss_sum_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    loss = reuse.neg(torch.nn.functional.logsigmoid(input * target))
-    return loss.sum().to(dtype)
-
-
-class _SoftMarginLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_soft_margin_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         gate = reuse.sigmoid(reuse.neg(input * target))
         part = -G
         if ctx.needs_input_grad[0]:
             grad_input = reuse.mul(part * target, gate)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(part * input, gate)
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _soft_margin_loss_none_forward(input, target):
-    reuse = _reuse(input, target)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    return reuse.neg(torch.nn.functional.logsigmoid(input * target)).to(dtype)
-
-
-class _SoftMarginLossNone(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_soft_margin_loss_none_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
-        grad_input = grad_target = None
-        reuse = _reuse(G)
-        gate = reuse.sigmoid(reuse.neg(input * target))
-        part = -G
-        if ctx.needs_input_grad[0]:
-            grad_input = reuse.mul(part * target, gate)
-        if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(reuse.mul(part, input), gate)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_SoftMarginLossMean, _soft_margin_loss_mean_forward),
-    "sum": (_SoftMarginLossSum, _soft_margin_loss_sum_forward),
-    "none": (_SoftMarginLossNone, _soft_margin_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def soft_margin_loss(
@@ -279,9 +226,8 @@ def soft_margin_loss(
             "soft_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target)
-    return _applied(function, input, target)
+        return _soft_margin_loss_forward(input, target, reduction)
+    return _applied(_SoftMarginLoss, input, target, reduction)

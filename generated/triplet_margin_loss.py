@@ -210,7 +210,15 @@ def _batched(forward, in_dims, given):
     return made, (0,) * len(made) if isinstance(made, tuple) else 0
 
 
-def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
+def _triplet_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _triplet_margin_loss_forward(anchor, positive, negative, margin, p, eps, reduction):
     reuse = _reuse(anchor, positive, negative)
     dtype = _of_float32(anchor, positive, negative)
     anchor, positive, negative = _wide(anchor, positive, negative)
@@ -221,379 +229,42 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
     powers_far = reuse.pow(reuse.abs(away), p).sum(1)
     far = powers_far ** _quotient(1, p)
     loss = (near - far + margin).clamp(min=0)
-    average = loss.mean().to(dtype)
-    return average, powers_near, powers_far
-
-
-class _TripletMarginLossMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_triplet_margin_loss_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
-        _, powers_near, powers_far = output
-        ctx.mark_non_differentiable(powers_near, powers_far)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
-
-    @staticmethod
-    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
-        if G is None:
-            return (None,) * 6
-        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        grad_anchor = grad_positive = grad_negative = None
-        if _alone(G):
-            given = _wide(anchor, positive, negative, powers_near, powers_far, G)
-            anchor, positive, negative, powers_near, powers_far, G = given
-            near = powers_near ** _quotient(1, p)
-            far = powers_far ** _quotient(1, p)
-            mask = p != 0
-            mask2 = mask & (near - far + margin >= 0)
-            mask3 = mask2.unsqueeze(1)
-            difference = _quotient(1, p if mask else 1) - 1
-            difference2 = p - 1
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                towards = (anchor - positive).add_(eps)
-                power = torch.where(mask2, powers_near, 1) ** difference
-                ratio = G * power.unsqueeze(1) / anchor.shape[0]
-                part = towards.abs().pow_(difference2).mul_(ratio)
-                product = part.mul_(towards.sign())
-                grad_towards = _where(mask3, product, 0)
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                away = (anchor - negative).add_(eps)
-                power2 = torch.where(mask2, powers_far, 1) ** difference
-                power3 = power2.unsqueeze(1)
-                ratio2 = -G * power3 / anchor.shape[0]
-                product2 = away.abs().pow_(difference2).mul_(ratio2)
-                grad_away = _where(mask3, product2.mul_(away.sign_()), 0)
-            if ctx.needs_input_grad[0]:
-                grad_anchor = (
-                    grad_towards + grad_away
-                    if ctx.needs_input_grad[1]
-                    else grad_towards.add_(grad_away)
-                )
-            if ctx.needs_input_grad[1]:
-                grad_positive = grad_towards.neg_()
-            if ctx.needs_input_grad[2]:
-                grad_negative = grad_away.neg_()
-            return grad_anchor, grad_positive, grad_negative, None, None, None
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
-        towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** _quotient(1, p)
-        away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** _quotient(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
-        difference2 = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask3, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask2, powers_near, 1) ** difference
-            product = G * power2.unsqueeze(1) / anchor.shape[0] * power
-            grad_towards = _where(mask3, product * towards.sign(), 0)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            product2 = -G * power3 / anchor.shape[0] * power4 * away.sign()
-            grad_away = _where(mask3, product2, 0)
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
-        if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
-        if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-def _triplet_margin_loss_mean_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
-):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
-    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    mask = p != 0
-    difference = p - 1
-    towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign()
-    total = (product * (d_anchor - d_positive)).sum(1) if mask else None
-    d_powers_near = p * total if mask else zeros
-    powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    product2 = away_magnitude**difference * away.sign()
-    total2 = (product2 * (d_anchor - d_negative)).sum(1) if mask else None
-    d_powers_far = p * total2 if mask else zeros
-    mask2 = near - far + margin >= 0
-    difference2 = _quotient(1, p) - 1
-    product3 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    power = torch.where(mask2, powers_near, 1) ** difference2
-    total3 = _where(mask2, d_powers_near * power - product3, 0).sum()
-    return total3 / (p * d_anchor.shape[0])
-
-
-class _TripletMarginLossMeanDual(_TripletMarginLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLossMean.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
-        average, _, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, average)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, average = _still(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_average = _triplet_margin_loss_mean_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_average.to(average.dtype), None, None
-
-
-def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
-    reuse = _reuse(anchor, positive, negative)
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = reuse.add(anchor - positive, eps)
-    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = reuse.add(anchor - negative, eps)
-    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    total = loss.sum().to(dtype)
-    return total, powers_near, powers_far
-
-
-class _TripletMarginLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_triplet_margin_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
-        _, powers_near, powers_far = output
-        ctx.mark_non_differentiable(powers_near, powers_far)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
-
-    @staticmethod
-    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
-        if G is None:
-            return (None,) * 6
-        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        grad_anchor = grad_positive = grad_negative = None
-        if _alone(G):
-            given = _wide(anchor, positive, negative, powers_near, powers_far, G)
-            anchor, positive, negative, powers_near, powers_far, G = given
-            near = powers_near ** _quotient(1, p)
-            far = powers_far ** _quotient(1, p)
-            mask = p != 0
-            mask2 = mask & (near - far + margin >= 0)
-            mask3 = mask2.unsqueeze(1)
-            difference = _quotient(1, p if mask else 1) - 1
-            difference2 = p - 1
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                towards = (anchor - positive).add_(eps)
-                power = torch.where(mask2, powers_near, 1) ** difference
-                part = towards.abs().pow_(difference2)
-                product = part.mul_(G * power.unsqueeze(1))
-                grad_towards = _where(mask3, product.mul_(towards.sign_()), 0)
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                away = (anchor - negative).add_(eps)
-                power2 = torch.where(mask2, powers_far, 1) ** difference
-                power3 = power2.unsqueeze(1)
-                part2 = away.abs().pow_(difference2).mul_(-G * power3)
-                product2 = part2.mul_(away.sign())
-                grad_away = _where(mask3, product2, 0)
-            if ctx.needs_input_grad[0]:
-                grad_anchor = (
-                    grad_towards + grad_away
-                    if ctx.needs_input_grad[1]
-                    else grad_towards.add_(grad_away)
-                )
-            if ctx.needs_input_grad[1]:
-                grad_positive = grad_towards.neg_()
-            if ctx.needs_input_grad[2]:
-                grad_negative = grad_away.neg_()
-            return grad_anchor, grad_positive, grad_negative, None, None, None
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
-        towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** _quotient(1, p)
-        away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** _quotient(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
-        difference2 = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask3, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask2, powers_near, 1) ** difference
-            product = G * power2.unsqueeze(1) * power * towards.sign()
-            grad_towards = _where(mask3, product, 0)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = _where(mask3, -G * power3 * power4 * away.sign(), 0)
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
-        if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
-        if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-def _triplet_margin_loss_sum_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
-):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
-    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    mask = p != 0
-    difference = p - 1
-    towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign()
-    total2 = (product * (d_anchor - d_positive)).sum(1) if mask else None
-    d_powers_near = p * total2 if mask else zeros
-    powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    product2 = away_magnitude**difference * away.sign()
-    total3 = (product2 * (d_anchor - d_negative)).sum(1) if mask else None
-    d_powers_far = p * total3 if mask else zeros
-    mask2 = near - far + margin >= 0
-    difference2 = _quotient(1, p) - 1
-    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
-    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return _where(mask2, product3 - product4, 0).sum() / p
-
-
-class _TripletMarginLossSumDual(_TripletMarginLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLossSum.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
-        total, _, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, total)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, total = _still(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
-            d_total = _triplet_margin_loss_sum_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_total.to(total.dtype), None, None
-
-
-def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
-    reuse = _reuse(anchor, positive, negative)
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
-    towards = reuse.add(anchor - positive, eps)
-    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
-    near = powers_near ** _quotient(1, p)
-    away = reuse.add(anchor - negative, eps)
-    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
-    far = powers_far ** _quotient(1, p)
-    loss = (near - far + margin).clamp(min=0).to(dtype)
+    loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
     return loss, powers_near, powers_far
 
 
-class _TripletMarginLossNone(Function):
+class _TripletMarginLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_triplet_margin_loss_none_forward)
+    forward = staticmethod(_triplet_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
+        anchor, positive, negative, margin, p, eps, reduction = inputs
         _, powers_near, powers_far = output
         ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
+        ctx.reduction = reduction
         ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
-            return (None,) * 6
+            return (None,) * 7
         anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        reduction = ctx.reduction
+        loss_shape = (anchor.shape[0],)
         grad_anchor = grad_positive = grad_negative = None
         if _alone(G):
             given = _wide(anchor, positive, negative, powers_near, powers_far, G)
             anchor, positive, negative, powers_near, powers_far, G = given
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
             near = powers_near ** _quotient(1, p)
             far = powers_far ** _quotient(1, p)
             mask = p != 0
@@ -625,8 +296,10 @@ class _TripletMarginLossNone(Function):
                 grad_positive = grad_towards.neg_()
             if ctx.needs_input_grad[2]:
                 grad_negative = grad_away.neg_()
-            return grad_anchor, grad_positive, grad_negative, None, None, None
+            return grad_anchor, grad_positive, grad_negative, None, None, None, None
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
@@ -656,11 +329,20 @@ class _TripletMarginLossNone(Function):
             grad_positive = -grad_towards
         if ctx.needs_input_grad[2]:
             grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
+        return grad_anchor, grad_positive, grad_negative, None, None, None, None
 
 
-def _triplet_margin_loss_none_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
+def _triplet_margin_loss_tangent(
+    anchor,
+    positive,
+    negative,
+    margin,
+    p,
+    eps,
+    reduction,
+    d_anchor,
+    d_positive,
+    d_negative,
 ):
     given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
@@ -683,38 +365,41 @@ def _triplet_margin_loss_none_tangent(
     product2 = torch.where(mask2, powers_near, 1) ** difference * total
     power2 = torch.where(mask2, powers_far, 1) ** difference
     difference3 = product2 - power2 * (product * (d_anchor - d_negative)).sum(1)
-    return _where(mask2, difference3, 0)
+    d_loss = _where(mask2, difference3, 0)
+    return _triplet_margin_loss_reduced(d_loss, reduction)
 
 
-class _TripletMarginLossNoneDual(_TripletMarginLossNone):
+class _TripletMarginLossDual(_TripletMarginLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_none_forward, in_dims, given)
+        return _batched(_triplet_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _TripletMarginLossNone.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
+        _TripletMarginLoss.setup_context(ctx, inputs, output)
+        anchor, positive, negative, _, _, _, _ = inputs
         loss, _, _ = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, loss)
 
     @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
+    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps, _reduction):
         anchor, positive, negative, loss = _still(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        reduction = ctx.reduction
         with forward_ad._set_fwd_grad_enabled(True):
-            d_loss = _triplet_margin_loss_none_tangent(
+            d_loss = _triplet_margin_loss_tangent(
                 anchor,
                 positive,
                 negative,
                 margin,
                 p,
                 eps,
+                reduction,
                 d_anchor,
                 d_positive,
                 d_negative,
@@ -722,23 +407,7 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
             return d_loss.to(loss.dtype), None, None
 
 
-_OPTIONS = {
-    "mean": (
-        _TripletMarginLossMean,
-        _TripletMarginLossMeanDual,
-        _triplet_margin_loss_mean_forward,
-    ),
-    "sum": (
-        _TripletMarginLossSum,
-        _TripletMarginLossSumDual,
-        _triplet_margin_loss_sum_forward,
-    ),
-    "none": (
-        _TripletMarginLossNone,
-        _TripletMarginLossNoneDual,
-        _triplet_margin_loss_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def triplet_margin_loss(
@@ -868,11 +537,19 @@ def triplet_margin_loss(
             "triplet_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         anchor, positive, negative = _distinct(anchor, positive, negative)
     if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
-        return dual.apply(anchor, positive, negative, margin, p, eps)[0]
+        result = _TripletMarginLossDual.apply(
+            anchor, positive, negative, margin, p, eps, reduction
+        )
+        return result[0]
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(anchor, positive, negative, margin, p, eps)[0]
-    return _applied(function, anchor, positive, negative, margin, p, eps)[0]
+        result = _triplet_margin_loss_forward(
+            anchor, positive, negative, margin, p, eps, reduction
+        )
+        return result[0]
+    result = _applied(
+        _TripletMarginLoss, anchor, positive, negative, margin, p, eps, reduction
+    )
+    return result[0]

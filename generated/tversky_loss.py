@@ -141,7 +141,15 @@ def _applied(function, *args):
     return super(Function, function).apply(*args)
 
 
-def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
+def _tversky_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _tversky_loss_forward(input, target, alpha, beta, smooth, reduction):
     reuse = _reuse(input, target)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
@@ -157,229 +165,42 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     missed = reuse.mul(1 - probability, target).sum(1)
     whole = found + alpha * wrong + beta * missed + smooth
     loss = 1 - u3 / whole
-    average = loss.mean().to(dtype)
-    return average, u3, whole
-
-
-class _TverskyLossMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_tversky_loss_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth = inputs
-        _, u3, whole = output
-        ctx.mark_non_differentiable(u3, whole)
-        ctx.set_materialize_grads(False)
-        ctx.alpha = alpha
-        ctx.beta = beta
-        ctx.smooth = smooth
-        ctx.save_for_backward(input, target, u3, whole)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u3, _grad_whole):
-        if G is None:
-            return (None,) * 5
-        input, target, u3, whole = ctx.saved_tensors
-        alpha = ctx.alpha
-        beta = ctx.beta
-        q_shape = input.shape[1:]
-        input_shape = input.shape
-        target_shape = target.shape
-        grad_input = grad_target = None
-        if _alone(G):
-            input, target, u3, whole, G = _wide(input, target, u3, whole, G)
-            size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], size))
-            grad_whole = G * u3 / (input.shape[0] * whole.square())
-            probability = input.sigmoid()
-            ratio = G / (input.shape[0] * whole)
-            difference = 1 - alpha
-            if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], size))
-                difference2 = (difference - beta) * grad_whole - ratio
-                difference3 = difference2.unsqueeze(1)
-                product = (alpha * grad_whole).unsqueeze(1)
-                added = torch.addcmul(product, difference3, target)
-                part = torch.ops.aten.sigmoid_backward(
-                    added, probability, grad_input=added
-                )
-                grad_input = part.reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                difference4 = (difference * grad_whole - ratio).unsqueeze(1)
-                product2 = difference4 * probability
-                product3 = beta * grad_whole.unsqueeze(1)
-                added2 = product2.addcmul_(product3, 1 - probability)
-                grad_target = added2.reshape(target_shape)
-            return grad_input, grad_target, None, None, None
-        smooth = ctx.smooth
-        input, target, G = _wide(input, target, G)
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
-        probability = input.sigmoid()
-        u2 = 1 - probability
-        found = (target * probability).sum(1)
-        u = 1 - target
-        wrong = (probability * u).sum(1)
-        missed = (target * u2).sum(1)
-        whole = found + alpha * wrong + beta * missed + smooth
-        grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
-        ratio = G / (input.shape[0] * whole)
-        if ctx.needs_input_grad[0]:
-            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
-        return grad_input, grad_target, None, None, None
-
-
-def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u3 = found + smooth
-    wrong = reuse.mul(1 - target, probability).sum(1)
-    missed = reuse.mul(1 - probability, target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = 1 - u3 / whole
-    total = loss.sum().to(dtype)
-    return total, u3, whole
-
-
-class _TverskyLossSum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_tversky_loss_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth = inputs
-        _, u3, whole = output
-        ctx.mark_non_differentiable(u3, whole)
-        ctx.set_materialize_grads(False)
-        ctx.alpha = alpha
-        ctx.beta = beta
-        ctx.smooth = smooth
-        ctx.save_for_backward(input, target, u3, whole)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u3, _grad_whole):
-        if G is None:
-            return (None,) * 5
-        input, target, u3, whole = ctx.saved_tensors
-        alpha = ctx.alpha
-        beta = ctx.beta
-        q_shape = input.shape[1:]
-        input_shape = input.shape
-        target_shape = target.shape
-        grad_input = grad_target = None
-        if _alone(G):
-            input, target, u3, whole, G = _wide(input, target, u3, whole, G)
-            size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], size))
-            grad_whole = G * u3 / whole.square()
-            probability = input.sigmoid()
-            difference = 1 - alpha
-            ratio = G / whole
-            if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], size))
-                difference2 = (difference - beta) * grad_whole - ratio
-                difference3 = difference2.unsqueeze(1)
-                product = (alpha * grad_whole).unsqueeze(1)
-                added = torch.addcmul(product, difference3, target)
-                part = torch.ops.aten.sigmoid_backward(
-                    added, probability, grad_input=added
-                )
-                grad_input = part.reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                difference4 = (difference * grad_whole - ratio).unsqueeze(1)
-                product2 = difference4 * probability
-                product3 = beta * grad_whole.unsqueeze(1)
-                added2 = product2.addcmul_(product3, 1 - probability)
-                grad_target = added2.reshape(target_shape)
-            return grad_input, grad_target, None, None, None
-        smooth = ctx.smooth
-        input, target, G = _wide(input, target, G)
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
-        probability = input.sigmoid()
-        u2 = 1 - probability
-        found = (target * probability).sum(1)
-        u = 1 - target
-        wrong = (probability * u).sum(1)
-        missed = (target * u2).sum(1)
-        whole = found + alpha * wrong + beta * missed + smooth
-        grad_whole = G * (found + smooth) / whole.square()
-        ratio = G / whole
-        if ctx.needs_input_grad[0]:
-            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
-        return grad_input, grad_target, None, None, None
-
-
-def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    u3 = found + smooth
-    wrong = reuse.mul(1 - target, probability).sum(1)
-    missed = reuse.mul(1 - probability, target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
-    loss = (1 - u3 / whole).to(dtype)
+    loss = _tversky_loss_reduced(loss, reduction).to(dtype)
     return loss, u3, whole
 
 
-class _TverskyLossNone(Function):
+class _TverskyLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_tversky_loss_none_forward)
+    forward = staticmethod(_tversky_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth = inputs
+        input, target, alpha, beta, smooth, reduction = inputs
         _, u3, whole = output
         ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
         ctx.alpha = alpha
         ctx.beta = beta
         ctx.smooth = smooth
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
-            return (None,) * 5
+            return (None,) * 6
         input, target, u3, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
+        reduction = ctx.reduction
         q_shape = input.shape[1:]
+        loss_shape = (input.shape[0],)
         input_shape = input.shape
         target_shape = target.shape
         grad_input = grad_target = None
         if _alone(G):
             input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
             size = math.prod(q_shape)
             input = input.reshape((input_shape[0], size))
             grad_whole = G * u3 / whole.square()
@@ -402,9 +223,10 @@ class _TverskyLossNone(Function):
                 product3 = beta * grad_whole.unsqueeze(1)
                 added2 = product2.addcmul_(product3, 1 - probability)
                 grad_target = added2.reshape(target_shape)
-            return grad_input, grad_target, None, None, None
+            return grad_input, grad_target, None, None, None, None
         smooth = ctx.smooth
         input, target, G = _wide(input, target, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
         target = target.reshape((input_shape[0], size))
@@ -425,14 +247,10 @@ class _TverskyLossNone(Function):
             product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
             added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
             grad_target = added2.reshape(target_shape)
-        return grad_input, grad_target, None, None, None
+        return grad_input, grad_target, None, None, None, None
 
 
-_OPTIONS = {
-    "mean": (_TverskyLossMean, _tversky_loss_mean_forward),
-    "sum": (_TverskyLossSum, _tversky_loss_sum_forward),
-    "none": (_TverskyLossNone, _tversky_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def tversky_loss(
@@ -527,9 +345,8 @@ def tversky_loss(
             "tversky_loss: reduction must be one of 'mean', 'sum', 'none', not "
             f"{reduction!r}"
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = _distinct(input, target)
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return forward(input, target, alpha, beta, smooth)[0]
-    return _applied(function, input, target, alpha, beta, smooth)[0]
+        return _tversky_loss_forward(input, target, alpha, beta, smooth, reduction)[0]
+    return _applied(_TverskyLoss, input, target, alpha, beta, smooth, reduction)[0]

@@ -19,6 +19,7 @@ from derive.module.function_codegen import (
 from derive.module.name_mangling import Coded, with_own_meanings
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.reduced import with_parameter
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Choice, Operation
@@ -59,7 +60,8 @@ def emit(
 ) -> str:
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
-    functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
+    called = with_parameter(op) if variants[0].reductions else op
+    functions = tuple(_Option(function_of(called, v), dual_of(called, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
@@ -100,6 +102,10 @@ def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
 
 def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
+    if variants[0].reductions is not None:
+        choice = next(p for p in op.parameters if isinstance(p, Choice))
+        options = ", ".join(f'"{option}"' for option, _ in choice.outputs)
+        return [f"_OPTIONS = {options}", "", ""]
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
@@ -135,11 +141,12 @@ def _public_body(
     for p in op.parameters:
         if isinstance(p, Choice):
             lines += check_lines(map(code.said, options))
+        if isinstance(p, Choice) and variants[0].reductions is None:
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
             function, forward = "function", "forward"
             lines.append(f"{', '.join([function, *own, forward, *other])} = _OPTIONS[{p.name}]")
-    given = arguments(op)
+    given = arguments(with_parameter(op) if variants[0].reductions else op)
     if variants[0].program.rearranges:
         return lines + call_lines(f"return {forward}(", given, ")", 4)
     tensors = [t.name for t in op.inputs]

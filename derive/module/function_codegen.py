@@ -14,6 +14,7 @@ from derive.module.pretty_printer import (
     formatted_statement,
     indented,
 )
+from derive.module.reduced import Reductions
 from derive.notation.operation import Choice, Operation
 from derive.program.aliasing import gradients_apart
 from derive.program.cse import Line
@@ -22,7 +23,16 @@ from derive.program.gradient_predication import Needs, conditions
 from derive.program.mixed_precision import Precision, multiplies
 from derive.program.program import Program, Tangent
 from derive.program.roundings import Roundings
-from derive.program.torch_ir import Attribute, Code, FunctionCall, Name, names_in, subexpressions
+from derive.program.torch_ir import (
+    Attribute,
+    Code,
+    Conditional,
+    FunctionCall,
+    Name,
+    names_in,
+    subexpressions,
+    text,
+)
 from derive.program.torch_ops import torch_op
 
 Body = list[tuple[Line, Needs]]
@@ -40,6 +50,8 @@ class Variant:
     program: Program
     tangent: Tangent | None = None
     """Its own forward mode, if torch's would be wrong."""
+    reductions: Reductions | None = None
+    """All options, if they are reductions of one equation."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +103,22 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
     results = (*program.outputs, *program.statistics)
     _, name = function_names(op, variant.option)
+    reducer = [] if variant.reductions is None else _reducer(op, variant.reductions)
     return Lines(
-        signature=tuple(call_lines(f"def {name}(", arguments(op), "):", 0)),
+        signature=(*reducer, *call_lines(f"def {name}(", arguments(op), "):", 0)),
         forward=_forward_body(op, program.forward, program.forward_precision, results),
         composed=_composed_function(op, variant),
         classes=() if program.rearranges else (_function_class(op, variant),),
     )
+
+
+def _reducer(op: Operation, r: Reductions) -> list[str]:
+    """Return the function of the chosen reduction."""
+    x = Name(r.equation)
+    lines = [f"def {r.function(op)}({x.id}, {r.choice}):"]
+    for option, reduction in r.others.items():
+        lines += [f"    if {text(r.test(option))}:", f"        return {text(reduction.of(x))}"]
+    return [*lines, f"    return {x.id}", "", ""]
 
 
 def _forward_body(
@@ -156,7 +178,11 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
         lines += call_lines("low = _of_product(", floats, ")", 4)
     if "dtype" in precision.names:
         helper = "_of_float32" if precision.listed else "_promoted"
-        lines += call_lines(f"dtype = {helper}(", floats, ")", 4)
+        given = tuple(map(Name, floats))
+        code: Code = FunctionCall(helper, given)
+        if precision.listed_where is not None:
+            code = Conditional(precision.listed_where, code, FunctionCall("_promoted", given))
+        lines += formatted_statement("dtype = ", code, 4)
     return lines
 
 

@@ -38,13 +38,16 @@ _OPTIONAL = 4
 """At most this many optional tensors: 2**n variants are analyzed."""
 
 
-def with_in_place(op: Operation, program: Program) -> Program:
-    """Return the program whose bodies reuse memory where that pays off."""
+def with_in_place(op: Operation, program: Program, number: str | None = None) -> Program:
+    """Return the program whose bodies reuse memory where that pays off.
+
+    ``number`` is a cotangent that may have no axes.
+    """
     optional = [t.name for t in op.inputs if t.default is not None]
     if program.rearranges or len(optional) > _OPTIONAL:
         return program
     body = program.first_order or program.backward
-    own = _Own(op, program, optional)
+    own = _Own(op, program, optional, number)
     if body:
         saved, entries = own.backward(body)
         if program.first_order:
@@ -67,8 +70,10 @@ def grouped(op: Operation, program: Program) -> set[str]:
 class _Own:
     """The in-place bodies of one program, for each combination of absent optional tensors."""
 
-    def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
-        self.op, self.program, self.optional = op, program, optional
+    def __init__(
+        self, op: Operation, program: Program, optional: Sequence[str], number: str | None
+    ) -> None:
+        self.op, self.program, self.optional, self.number = op, program, optional, number
         self.inputs, self.equations = shapes_of(op)
         forward = forward_trace(op)
         forward.run(program.forward, self.equations)
@@ -124,6 +129,10 @@ class _Own:
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
             world.values.update(dict.fromkeys(missing, ABSENT))
             worlds.append(world)
+            if self.number in world.values:
+                worlds.append(
+                    replace(world, values={**world.values, self.number: ShapedTensor(())})
+                )
         lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
         reserved |= {name for line in lines for name in names_in(line.code)}
