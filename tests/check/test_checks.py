@@ -43,6 +43,7 @@ WRITTEN = (
     "op written(x[i,j], w[i,j]) -> y; u[i,j] = 1 - x[i,j]; y[i,j] = exp(u[i,j])*w[i,j] + u[i,j]"
 )
 READS = "    x, G = _wide(x, G)"
+FORWARD = "forward = staticmethod(_cube_forward)"
 CALLS = "    return _applied(_{}"
 WRONG = {
     "value": (PRODUCT, "return A @ B", "return 2 * (A @ B)"),
@@ -50,7 +51,7 @@ WRONG = {
     "reference": (THROUGH, "grad_w = G * x", "grad_w = 2 * G * x"),
     "gradcheck": (CUBE, "3 * G", "3.002 * G"),
     "gradgradcheck": (CUBE, READS, f"    x = x.detach()\n    {READS}"),
-    "subclass": (WRITTEN, "u = 1 - x\n    return (w", "u = 1 - x\n    return 1 + (w"),
+    "subclass": (WRITTEN, "    u = 1 - x\n", "    u = 1 - x + (reuse is torch.ops.aten)\n"),
     "forward": (
         CUBE,
         "return _cube_forward(x)\n    return",
@@ -67,9 +68,9 @@ WRONG = {
     ),
     "device": (CUBE, "(x**3)", "(x**3 + torch.zeros(x.shape, dtype=x.dtype))"),
     "unchanged": (CUBE, "grad_x = ", "G.mul_(1); grad_x = "),
-    "in-place": (CUBE, "return _cube_forward(x)", "return _cube_forward(x)[:]"),
+    "in-place": (CUBE, FORWARD, "forward = staticmethod(lambda x: _cube_forward(x)[:])"),
     "saved": (CUBE, "save_for_backward(x)", "save_for_backward(x, x + 1, x + 2)"),
-    "float32": (CUBE, "return _cube_forward(x)", "return _cube_forward(x.double())"),
+    "float32": (CUBE, FORWARD, "forward = staticmethod(lambda x: _cube_forward(x.double()))"),
     "float32-offset": (
         DISTANCE,
         "(x.unsqueeze(2) - y.mT).square().sum(1)",

@@ -116,7 +116,8 @@ def test_code_that_fails_is_a_finding():
 
 
 def test_a_forward_in_the_wrong_type_is_caught():
-    source = edited(CUBE, "return _cube_forward(x)", "return _cube_forward(x.double())")
+    whole = "staticmethod(lambda x: _cube_forward(x.double()))"
+    source = edited(CUBE, "staticmethod(_cube_forward)", whole)
     assert "float32" in failed(CUBE, source)
 
 
@@ -191,7 +192,7 @@ def passes(op: derive.Operation, source: str) -> bool:
 
 def assert_killed(text: str, least: int = 1) -> None:
     op = derive.parse(text)
-    source = derive.source(op)
+    source = source_without_reuse(op)
     changed = [*mutants(source), *wrong_at_second_order(source)]
     assert len(changed) >= least
     assert [what for what, code in changed if passes(op, code)] == []
