@@ -16,129 +16,26 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    reuse = _reuse(input, running_mean, running_var, weight, bias)
-    dtype = _of_float32(input, running_mean, running_var, weight, bias)
-    given = _wide(input, running_mean, running_var, weight, bias)
+    reuse = rt.reuse(input, running_mean, running_var, weight, bias)
+    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
+    given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = reuse.mul(input - running_mean.unsqueeze(1), inverse_root)
+    xhat = reuse.mul(
+        input - running_mean.unsqueeze(1), (running_var + eps).rsqrt().unsqueeze(1)
+    )
     part = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
-    added = part if bias is None else reuse.add(part, bias.unsqueeze(1))
-    part2 = added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype)
-    return _no_view(part2)
+    part2 = part if bias is None else reuse.add(part, bias.unsqueeze(1))
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return rt.no_view(output.to(dtype))
 
 
 class _BatchNormInference(Function):
@@ -165,11 +62,11 @@ class _BatchNormInference(Function):
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        given = _wide(input, running_mean, running_var, weight, G)
+        given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
@@ -189,18 +86,23 @@ class _BatchNormInference(Function):
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            part = (
-                inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
+            grad_input = (
+                (inverse_root2 * G).reshape(input_shape)
+                if weight is None
+                else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
             )
-            grad_input = (part * G).reshape(input_shape)
         if needs[1]:
-            part2 = -grad_bias if weight is None else -weight * grad_bias
-            grad_running_mean = part2 * inverse_root
-        if needs[2]:
-            part3 = (
-                -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
+            grad_running_mean = (
+                -grad_bias * inverse_root
+                if weight is None
+                else -weight * grad_bias * inverse_root
             )
-            grad_running_var = part3 / added
+        if needs[2]:
+            grad_running_var = (
+                -0.5 * grad_weight / added
+                if weight is None
+                else -0.5 * weight * grad_weight / added
+            )
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None
         if needs_grad_bias:
@@ -259,7 +161,7 @@ def batch_norm_inference(
             f"{type(running_var).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "batch_norm_inference: eps")
+        eps = rt.number(eps, "batch_norm_inference: eps")
     if input.dim() < 2:
         raise ValueError(
             "batch_norm_inference: input must have at least 2 axes [n, c, *q], not "
@@ -361,12 +263,12 @@ def batch_norm_inference(
                 f"input but {bias.shape[0]} on axis 0 of bias"
             )
     if torch.compiler.is_compiling():
-        given = _distinct(input, running_mean, running_var, weight, bias)
+        given = rt.distinct(input, running_mean, running_var, weight, bias)
         input, running_mean, running_var, weight, bias = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _batch_norm_inference_forward(
             input, running_mean, running_var, weight, bias, eps
         )
-    return _applied(
+    return rt.apply(
         _BatchNormInference, input, running_mean, running_var, weight, bias, eps
     )

@@ -28,131 +28,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _guarded(x, mask, y):
-    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
-    return x if _alone(x) else torch.where(mask, x, y)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _binary_cross_entropy_reduced(loss, reduction):
@@ -164,11 +42,14 @@ def _binary_cross_entropy_reduced(loss, reduction):
 
 
 def _binary_cross_entropy_forward(input, target, weight, reduction):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
-    product = reuse.mul(1 - target, reuse.clamp(reuse.log(1 - input), min=-100))
-    u = reuse.addcmul(product, target, reuse.clamp(input.log(), min=-100))
+    reuse = rt.reuse(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
+    u = reuse.addcmul(
+        reuse.mul(reuse.clamp(input.log(), min=-100), target),
+        1 - target,
+        reuse.clamp(reuse.log(1 - input), min=-100),
+    )
     loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
     return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
@@ -192,9 +73,9 @@ class _BinaryCrossEntropy(Function):
         input, target, weight = ctx.saved_tensors
         reduction = ctx.reduction
         loss_shape = input.shape
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -207,11 +88,10 @@ class _BinaryCrossEntropy(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            part = reuse.div(product * u, _guarded(difference, mask, 1))
-            chosen = _where(mask, part, 0)
-            part2 = G * target if weight is None else reuse.mul(G * target, weight)
-            ratio = reuse.div(part2, _guarded(input, mask2, 1))
-            grad_input = reuse.sub(chosen, _where(mask2, ratio, 0))
+            part = G * target if weight is None else reuse.mul(G * target, weight)
+            chosen = rt.where(mask2, reuse.div(part, rt.guarded(input, mask2, 1)), 0)
+            part2 = reuse.div(product * u, rt.guarded(difference, mask, 1))
+            grad_input = reuse.sub(rt.where(mask, part2, 0), chosen)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(clamped - clamped2, product)
         if ctx.needs_input_grad[2]:
@@ -315,7 +195,7 @@ def binary_cross_entropy(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _binary_cross_entropy_forward(input, target, weight, reduction)
-    return _applied(_BinaryCrossEntropy, input, target, weight, reduction)
+    return rt.apply(_BinaryCrossEntropy, input, target, weight, reduction)

@@ -31,95 +31,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _binary_cross_entropy_with_logits_reduced(loss, reduction):
@@ -133,17 +47,19 @@ def _binary_cross_entropy_with_logits_reduced(loss, reduction):
 def _binary_cross_entropy_with_logits_forward(
     input, target, weight, pos_weight, reduction
 ):
-    reuse = _reuse(input, target, weight, pos_weight)
+    reuse = rt.reuse(input, target, weight, pos_weight)
     dtype = (
-        _of_float32(input, target, weight, pos_weight)
+        rt.autocast_float32(input, target, weight, pos_weight)
         if reduction != "none"
-        else _promoted(input, target, weight, pos_weight)
+        else rt.promoted(input, target, weight, pos_weight)
     )
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), part)
-    part2 = torch.nn.functional.logsigmoid(-input)
-    u = reuse.addcmul(product, 1 - target, part2)
+    u = reuse.addcmul(
+        reuse.mul(torch.nn.functional.logsigmoid(input), part),
+        1 - target,
+        torch.nn.functional.logsigmoid(-input),
+    )
     loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
     return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
@@ -163,10 +79,10 @@ class _BinaryCrossEntropyWithLogits(Function):
         input, target, weight, pos_weight = ctx.saved_tensors
         reduction = ctx.reduction
         loss_shape = input.shape
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         if (
             ctx.needs_input_grad[0]
@@ -188,19 +104,27 @@ class _BinaryCrossEntropyWithLogits(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part3 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[0]:
-            part4 = reuse.mul(input.sigmoid(), u)
-            part5 = reuse.addcmul(part4, product, reuse.sigmoid(part), value=-1)
-            grad_input = reuse.mul(part5, product2)
+            part4 = reuse.addcmul(
+                reuse.mul(input.sigmoid(), u), product, reuse.sigmoid(part), value=-1
+            )
+            grad_input = reuse.mul(part4, product2)
         if ctx.needs_input_grad[1]:
-            part6 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = reuse.mul(part3 - part6, product2)
+            grad_target = (
+                reuse.mul(part3 - part2, product2)
+                if pos_weight is None
+                else reuse.mul(part3 - pos_weight * part2, product2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = reuse.addcmul(product * part2, u, part3)
             grad_weight = reuse.mul(u2, -G)
         if ctx.needs_input_grad[3]:
-            part7 = G * target if weight is None else reuse.mul(G * target, weight)
-            product3 = reuse.mul(part7, part2)
-            grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
+            grad_pos_weight = (
+                -reuse.mul(G * target, part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else -reuse.mul(reuse.mul(G * target, weight), part2).sum_to_size(
+                    (input.shape[-1],)
+                )
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight, None
 
 
@@ -354,11 +278,12 @@ def binary_cross_entropy_with_logits(
             f"'none', not {reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target, weight, pos_weight = _distinct(input, target, weight, pos_weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        given = rt.distinct(input, target, weight, pos_weight)
+        input, target, weight, pos_weight = given
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _binary_cross_entropy_with_logits_forward(
             input, target, weight, pos_weight, reduction
         )
-    return _applied(
+    return rt.apply(
         _BinaryCrossEntropyWithLogits, input, target, weight, pos_weight, reduction
     )

@@ -36,134 +36,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cross_entropy_probabilities_reduced(loss, reduction):
@@ -177,22 +52,21 @@ def _cross_entropy_probabilities_reduced(loss, reduction):
 def _cross_entropy_probabilities_forward(
     input, target, weight, reduction, label_smoothing
 ):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    reuse = rt.reuse(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
-    F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = reuse.add((1 - label_smoothing) * target, ratio)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    u = reuse.add(
+        (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
+    )
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -reuse.mul(u, part).sum(1)
-    loss = part2.reshape((input_shape[0], *q_shape))
-    part3 = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
-    loss = _no_view(part3)
+    loss = (-reuse.mul(u, part).sum(1)).reshape((input_shape[0], *q_shape))
+    loss = rt.no_view(_cross_entropy_probabilities_reduced(loss, reduction).to(dtype))
     return loss, F
 
 
@@ -232,8 +106,8 @@ class _CrossEntropyProbabilities(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
-        if G_F is None and _alone(G):
-            target, weight, F, G = _wide(target, weight, F, G)
+        if G_F is None and rt.unrecorded(G):
+            target, weight, F, G = rt.widened(target, weight, F, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
             size = math.prod(q_shape)
@@ -241,29 +115,29 @@ class _CrossEntropyProbabilities(Function):
             difference = 1 - label_smoothing
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 target = target.reshape((input_shape[0], input_shape[1], size))
-                ratio = label_smoothing / (target.shape[1] or math.nan)
-                u = (difference * target).add_(ratio)
+                u = (difference * target).add_(
+                    label_smoothing / (target.shape[1] or math.nan)
+                )
             if ctx.needs_input_grad[0]:
                 grad_F = (
                     -G.unsqueeze(1) * u
                     if weight is None
                     else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
                 )
-                part = _logsoftmax_slope(grad_F, F, 1)
-                grad_input = part.reshape(input_shape)
+                grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                product = (
+                part = (
                     -difference * G.unsqueeze(1) * F
                     if weight is None
-                    else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
+                    else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
                 )
-                grad_target = product.reshape(target_shape)
+                grad_target = part.reshape(target_shape)
             if ctx.needs_input_grad[2]:
                 grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
             return grad_input, grad_target, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         size = math.prod(q_shape)
@@ -273,21 +147,20 @@ class _CrossEntropyProbabilities(Function):
             target = target.reshape((input_shape[0], input_shape[1], size))
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
         if ctx.needs_input_grad[0]:
-            part = (
-                -G.unsqueeze(1) * u
+            grad_F = (
+                rt.add_cotangent(-G.unsqueeze(1) * u, G_F)
                 if weight is None
-                else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+                else rt.add_cotangent((-weight).unsqueeze(1) * G.unsqueeze(1) * u, G_F)
             )
-            grad_F = _with_cotangent(part, G_F)
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product = (
+            part = (
                 -difference * G.unsqueeze(1) * F
                 if weight is None
                 else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
             )
-            grad_target = product.reshape(target_shape)
+            grad_target = part.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None, None
@@ -338,7 +211,7 @@ def cross_entropy_probabilities(
             f"{type(target).__name__}"
         )
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "cross_entropy_probabilities: label_smoothing"
         )
     if input.dim() < 2:
@@ -429,13 +302,13 @@ def cross_entropy_probabilities(
             f"'none', not {reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = _cross_entropy_probabilities_forward(
             input, target, weight, reduction, label_smoothing
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         _CrossEntropyProbabilities, input, target, weight, reduction, label_smoothing
     )
     return result[0]

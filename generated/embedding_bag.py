@@ -25,119 +25,16 @@ where
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _embedding_bag_mean_forward(input, weight):
-    dtype = _promoted(weight)
-    weight = _for_kernel(weight)[0]
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.mean(1).to(dtype)
+    dtype = weight.dtype
+    weight = rt.widened_for_kernel(weight)[0]
+    average = weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
+    return average.to(dtype)
 
 
 class _EmbeddingBagMean(Function):
@@ -154,22 +51,25 @@ class _EmbeddingBagMean(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
-        reuse = _reuse(G)
-        size = input.shape[0] * input.shape[1]
-        zeros = G.new_zeros(weight_shape)
-        part = input.flatten()
-        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        placed = reuse.index_add(zeros, 0, part, part2.reshape((size, G.shape[1])))
-        grad_weight = reuse.div(placed, input.shape[1])
+        G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
+        part = (
+            G.unsqueeze(1)
+            .expand((input.shape[0], input.shape[1], G.shape[1]))
+            .reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        )
+        grad_weight = reuse.div(
+            reuse.index_add(G.new_zeros(weight_shape), 0, input.flatten(), part),
+            input.shape[1],
+        )
         return None, grad_weight
 
 
 def _embedding_bag_sum_forward(input, weight):
-    dtype = _of_float32(weight)
-    weight = _for_kernel(weight)[0]
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.sum(1).to(dtype)
+    dtype = rt.autocast_float32(weight)
+    weight = rt.widened_for_kernel(weight)[0]
+    total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
+    return total.to(dtype)
 
 
 class _EmbeddingBagSum(Function):
@@ -186,20 +86,18 @@ class _EmbeddingBagSum(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
-        reuse = _reuse(G)
-        size = input.shape[0] * input.shape[1]
-        zeros = G.new_zeros(weight_shape)
-        part = input.flatten()
-        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        part3 = part2.reshape((size, G.shape[1]))
-        grad_weight = reuse.index_add(zeros, 0, part, part3)
+        G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
+        part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        part2 = part.reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        grad_weight = reuse.index_add(
+            G.new_zeros(weight_shape), 0, input.flatten(), part2
+        )
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    part = picked.max(1)
+    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
     largest = part.values
     winner = part.indices
     return largest, winner
@@ -224,10 +122,11 @@ class _EmbeddingBagMax(Function):
             return (None,) * 2
         input, winner = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
-        reuse = _reuse(G)
-        zeros = G.new_zeros(weight_shape)
-        grad_weight = reuse.scatter_add(zeros, 0, input.gather(1, winner), G)
+        G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
+        grad_weight = reuse.scatter_add(
+            G.new_zeros(weight_shape), 0, input.gather(1, winner), G
+        )
         return None, grad_weight
 
 
@@ -294,9 +193,9 @@ def embedding_bag(
         )
     function, forward = _OPTIONS[mode]
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = forward(input, weight)
         return result[0] if isinstance(result, tuple) else result
-    result = _applied(function, input, weight)
+    result = rt.apply(function, input, weight)
     return result[0] if isinstance(result, tuple) else result

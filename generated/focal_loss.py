@@ -51,177 +51,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _softmax_of(x, dim):
-    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.softmax(x, dim)
-    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
-    if not _alone(x):
-        return x.scatter_add(dim, index, y)
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _focal_loss_reduced(loss, reduction):
@@ -233,24 +65,23 @@ def _focal_loss_reduced(loss, reduction):
 
 
 def _focal_loss_forward(input, target, weight, gamma, reduction):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    F = _no_view(_logsoftmax(input, 1))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    product = part2 * (-right.expm1()) ** gamma
-    loss = product.reshape((input_shape[0], *q_shape))
-    loss = _no_view(_focal_loss_reduced(loss, reduction).to(dtype))
+    loss = (part * (-right.expm1()) ** gamma).reshape((input_shape[0], *q_shape))
+    loss = rt.no_view(_focal_loss_reduced(loss, reduction).to(dtype))
     return loss, F
 
 
@@ -282,67 +113,80 @@ class _FocalLoss(Function):
         input_shape = ctx.input_shape
         loss_shape = target.shape
         grad_input = grad_weight = None
-        if G_F is None and _alone(G):
-            weight, F, G = _wide(weight, F, G)
+        if G_F is None and rt.unrecorded(G):
+            weight, F, G = rt.widened(weight, F, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
             size = math.prod(q_shape)
             target = target.reshape((input_shape[0], size))
             G = G.reshape((input_shape[0], size))
-            right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+            right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
             part = -right.expm1()
             power = part**gamma
             part2 = target.flatten()
             if ctx.needs_input_grad[0]:
-                product = (
+                chosen = (
+                    gamma * right * right.exp() * part ** (gamma - 1)
+                    if gamma != 0
+                    else G.new_zeros(()).expand(target.shape)
+                )
+                part3 = (
                     G
                     if weight is None
-                    else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                    else G
+                    * rt.unflatten(weight.index_select(0, part2), 0, target.shape)
                 )
-                product2 = gamma * right * right.exp() * part ** (gamma - 1)
-                zeros = G.new_zeros(()).expand(target.shape)
-                grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-                part3 = grad_right.unsqueeze(1)
-                zeros2 = G.new_zeros(F.shape)
-                placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
-                part4 = _logsoftmax_slope(placed, F, 1)
-                grad_input = part4.reshape(input_shape)
+                grad_right = part3 * (chosen - power)
+                placed = rt.scatter_add_(
+                    G.new_zeros(F.shape),
+                    1,
+                    target.unsqueeze(1),
+                    grad_right.unsqueeze(1),
+                )
+                grad_input = rt.log_softmax_backward(placed, F, 1).reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                size2 = target.shape[0] * target.shape[1]
-                product3 = (G * right * power).reshape((size2,))
-                zeros3 = G.new_zeros((F.shape[1],))
-                grad_weight = -zeros3.index_add(0, part2, product3)
+                grad_weight = -G.new_zeros((F.shape[1],)).index_add(
+                    0,
+                    part2,
+                    (G * right * power).reshape((target.shape[0] * target.shape[1],)),
+                )
             return grad_input, None, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
-        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
         part = -right.expm1()
         power = part**gamma
         part2 = target.flatten()
         if ctx.needs_input_grad[0]:
-            product = (
+            chosen = (
+                gamma * right * right.exp() * part ** (gamma - 1)
+                if gamma != 0
+                else G.new_zeros(()).expand(target.shape)
+            )
+            part3 = (
                 G
                 if weight is None
-                else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                else G * rt.unflatten(weight.index_select(0, part2), 0, target.shape)
             )
-            product2 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = product2 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            product3 = (product * (chosen - power)).unsqueeze(1)
-            placed = _scatter_added(
-                G.new_zeros(F.shape), 1, target.unsqueeze(1), product3
+            product = (part3 * (chosen - power)).unsqueeze(1)
+            grad_F = rt.add_cotangent(
+                rt.scatter_add(G.new_zeros(F.shape), 1, target.unsqueeze(1), product),
+                G_F,
             )
-            grad_F = _with_cotangent(placed, G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product4 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
+            grad_weight = -G.new_zeros((F.shape[1],)).index_add(
+                0,
+                part2,
+                (G * right * power).reshape((target.shape[0] * target.shape[1],)),
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -351,26 +195,30 @@ def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weig
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size = math.prod(q_shape)
     d_input = d_input.reshape((input_shape[0], input_shape[1], size))
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], size))
-    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     part = -right.expm1()
     power = part**gamma
     part2 = target.flatten()
-    product = d_weight.index_select(0, part2).unflatten(0, target.shape) * right
-    picked = weight.index_select(0, part2).unflatten(0, target.shape)
-    product2 = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
-    product3 = gamma * right * right.exp() * part ** (gamma - 1)
-    zeros = d_input.new_zeros(()).expand(target.shape)
-    product4 = product2 * ((product3 if gamma != 0 else zeros) - power)
-    d_loss = (product4 - product * power).reshape((input_shape[0], *q_shape))
+    picked = d_weight.index_select(0, part2).unflatten(0, target.shape)
+    picked2 = weight.index_select(0, part2).unflatten(0, target.shape)
+    chosen = (
+        gamma * right * right.exp() * part ** (gamma - 1)
+        if gamma != 0
+        else d_input.new_zeros(()).expand(target.shape)
+    )
+    picked3 = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
+    d_loss = (picked3 * picked2 * (chosen - power) - picked * right * power).reshape(
+        (input_shape[0], *q_shape)
+    )
     d_loss = _focal_loss_reduced(d_loss, reduction)
     return d_F, d_loss
 
@@ -380,7 +228,7 @@ class _FocalLossDual(_FocalLoss):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_forward, in_dims, given)
+        return rt.vmapped(_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -392,10 +240,10 @@ class _FocalLossDual(_FocalLoss):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma, _reduction):
-        input, target, weight, loss, F = _still(ctx.saved_tensors)
+        input, target, weight, loss, F = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
         reduction = ctx.reduction
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F, d_loss = _focal_loss_tangent(
                 input, target, weight, gamma, reduction, d_input, d_weight
             )
@@ -444,7 +292,7 @@ def focal_loss(
             f"focal_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(gamma) is not float:
-        gamma = _number(gamma, "focal_loss: gamma")
+        gamma = rt.number(gamma, "focal_loss: gamma")
     if input.dim() < 2:
         raise ValueError(
             f"focal_loss: input must have at least 2 axes [n, c, *q], not {input.dim()}"
@@ -509,9 +357,9 @@ def focal_loss(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _FocalLossDual.apply(input, target, weight, gamma, reduction)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _focal_loss_forward(input, target, weight, gamma, reduction)[0]
-    return _applied(_FocalLoss, input, target, weight, gamma, reduction)[0]
+    return rt.apply(_FocalLoss, input, target, weight, gamma, reduction)[0]

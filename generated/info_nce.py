@@ -55,134 +55,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _info_nce_reduced(loss, reduction):
@@ -194,15 +69,14 @@ def _info_nce_reduced(loss, reduction):
 
 
 def _info_nce_forward(query, positive_key, temperature, reduction):
-    reuse = _reuse(query, positive_key)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    reuse = rt.reuse(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    product = (queries.to(low) @ keys.mT.to(low)).to(wide)
-    similarity = reuse.div(product, temperature)
+    similarity = reuse.div((queries.to(low) @ keys.mT.to(low)).to(wide), temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     loss = loss.to(wide)
     loss = _info_nce_reduced(loss, reduction).to(dtype)
@@ -219,13 +93,13 @@ class _InfoNce(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.reduction = reduction
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 4
@@ -234,36 +108,41 @@ class _InfoNce(Function):
         reduction = ctx.reduction
         loss_shape = (query.shape[0],)
         grad_query = grad_positive_key = None
-        if _alone(G):
+        if rt.unrecorded(G):
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
-            given = _cast(wide, query, positive_key, similarity, G)
+            given = rt.cast(wide, query, positive_key, similarity, G)
             query, positive_key, similarity, G = given
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
-            part = G.new_full(G.shape, -1).diag_embed()
-            part2 = torch.softmax(similarity, 1).add_(part)
-            grad_similarity = part2.mul_(G.unsqueeze(1))
+            grad_similarity = (
+                torch.softmax(similarity, 1)
+                .add_(G.new_full(G.shape, -1).diag_embed())
+                .mul_(G.unsqueeze(1))
+            )
             inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
             keys = inverse_root * positive_key
             inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
             queries = inverse_root2 * query
             product = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
-                product2 = (grad_similarity.to(low) @ keys.to(low)).to(wide)
-                ratio = product2.div_(temperature)
-                total = product.sum(1, keepdim=True)
-                difference = ratio.addcmul_(total, queries, value=-1)
-                grad_query = difference.mul_(inverse_root2)
+                part = (
+                    (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+                )
+                grad_query = part.addcmul_(
+                    product.sum(1, keepdim=True), queries, value=-1
+                ).mul_(inverse_root2)
             if ctx.needs_input_grad[1]:
-                product3 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-                product4 = keys.mul_(product.sum(0).unsqueeze(1))
-                part3 = product3.div_(temperature).sub_(product4)
-                grad_positive_key = part3.mul_(inverse_root)
+                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                grad_positive_key = (
+                    product2.div_(temperature)
+                    .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+                    .mul_(inverse_root)
+                )
             return grad_query, grad_positive_key, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         inverse_root = query.square().sum(1, keepdim=True).rsqrt()
@@ -272,38 +151,44 @@ class _InfoNce(Function):
         keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full(G.shape, -1).diag_embed()
-        grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part2)
+        grad_similarity = G.unsqueeze(1) * (
+            torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
+        )
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None, None
 
 
 def _info_nce_tangent(
     query, positive_key, temperature, reduction, d_query, d_positive_key
 ):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
     total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
     d_loss = total - d_similarity.diagonal(0, 0, 1)
@@ -315,7 +200,7 @@ class _InfoNceDual(_InfoNce):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_forward, in_dims, given)
+        return rt.vmapped(_info_nce_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -327,10 +212,10 @@ class _InfoNceDual(_InfoNce):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature, _reduction):
-        query, positive_key, loss = _still(ctx.saved_tensors)
+        query, positive_key, loss = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
         reduction = ctx.reduction
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _info_nce_tangent(
                 query, positive_key, temperature, reduction, d_query, d_positive_key
             )
@@ -377,7 +262,7 @@ def info_nce(
             f"{type(positive_key).__name__}"
         )
     if type(temperature) is not float:
-        temperature = _number(temperature, "info_nce: temperature")
+        temperature = rt.number(temperature, "info_nce: temperature")
     if query.dim() != 2:
         raise ValueError(f"info_nce: query must have 2 axes [n, d], not {query.dim()}")
     if positive_key.dim() != 2:
@@ -414,9 +299,9 @@ def info_nce(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        query, positive_key = _distinct(query, positive_key)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        query, positive_key = rt.distinct(query, positive_key)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _InfoNceDual.apply(query, positive_key, temperature, reduction)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _info_nce_forward(query, positive_key, temperature, reduction)[0]
-    return _applied(_InfoNce, query, positive_key, temperature, reduction)[0]
+    return rt.apply(_InfoNce, query, positive_key, temperature, reduction)[0]

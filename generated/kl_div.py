@@ -31,131 +31,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _guarded(x, mask, y):
-    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
-    return x if _alone(x) else torch.where(mask, x, y)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _kl_div_reduced(loss, reduction):
@@ -169,11 +47,12 @@ def _kl_div_reduced(loss, reduction):
 
 
 def _kl_div_forward(input, target, reduction):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    part = reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input)
-    loss = reuse.mul(part, target)
+    reuse = rt.reuse(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
+    loss = reuse.mul(
+        reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input), target
+    )
     return _kl_div_reduced(loss, reduction).to(dtype)
 
 
@@ -194,16 +73,16 @@ class _KlDiv(Function):
         input, target = ctx.saved_tensors
         reduction = ctx.reduction
         loss_shape = ctx.loss_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G / loss_shape[0] if reduction == "batchmean" else G
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, reuse.add(_guarded(target, mask, 1).log(), 1), 0)
+            chosen = rt.where(mask, reuse.add(rt.guarded(target, mask, 1).log(), 1), 0)
             grad_target = reuse.mul(reuse.sub(chosen, input), G)
         return grad_input, grad_target, None
 
@@ -282,7 +161,7 @@ def kl_div(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _kl_div_forward(input, target, reduction)
-    return _applied(_KlDiv, input, target, reduction)
+    return rt.apply(_KlDiv, input, target, reduction)

@@ -37,189 +37,55 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _masked_(x, mask):
-    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
-    if not _alone(x):
-        return torch.where(mask, x, 0)
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    reuse = _reuse(input, linear_weight, target, linear_bias, weight)
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else reuse.add(part, linear_bias)
-        part2 = X.to(wide)
-        F = reuse.log_softmax(part2, 1)
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = reuse.log_softmax(part, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part3 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part2 = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part3 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part2 - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -246,7 +112,7 @@ class _LinearCrossEntropyMean(Function):
         average, F, count = output
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(
@@ -261,7 +127,7 @@ class _LinearCrossEntropyMean(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
@@ -279,11 +145,11 @@ class _LinearCrossEntropyMean(Function):
         label_smoothing = ctx.label_smoothing
         linear_weight_shape = linear_weight.shape
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if _alone(G):
+        if rt.unrecorded(G):
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = _cast(low, input, linear_weight)
-            weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
             ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
             mask = target != ignore_index
             chosen = torch.where(mask, target, 0)
@@ -307,8 +173,9 @@ class _LinearCrossEntropyMean(Function):
                 )
                 part2 = product.expand(chosen2.shape) if weight is None else product
                 placed = part.scatter_add(1, chosen2, part2)
-                part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-                grad_X = _masked_(part3, mask2)
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
             if ctx.needs_input_grad[1]:
@@ -316,17 +183,18 @@ class _LinearCrossEntropyMean(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                product2 = ratio2 * F.gather(1, chosen2).squeeze(1)
-                chosen3 = torch.where(mask, product2, 0)
+                chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
                 zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-                chosen4 = torch.where(mask, -G * average / count, 0)
-                total = (
-                    torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+                product2 = (
+                    ratio * torch.where(mask2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else None
                 )
-                product3 = ratio * total if label_smoothing != 0 else None
-                chosen5 = product3 if label_smoothing != 0 else zeros
-                placed2 = chosen5.index_add(0, chosen, chosen3)
-                grad_weight = placed2.index_add(0, chosen, chosen4)
+                grad_weight = (
+                    (product2 if label_smoothing != 0 else zeros)
+                    .index_add(0, chosen, chosen3)
+                    .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+                )
             return (
                 grad_input,
                 grad_linear_weight,
@@ -339,9 +207,9 @@ class _LinearCrossEntropyMean(Function):
         weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, average, G = _cast(wide, weight, average, G)
+        weight, average, G = rt.cast(wide, weight, average, G)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
@@ -350,16 +218,19 @@ class _LinearCrossEntropyMean(Function):
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
         chosen2 = chosen.unsqueeze(1)
         difference = label_smoothing - 1
         ratio2 = difference * G / count
         mask2 = mask.unsqueeze(1)
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -373,19 +244,22 @@ class _LinearCrossEntropyMean(Function):
             difference2 = (
                 label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            product = (
-                G * difference2 / count * p
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            added = (
+                G * difference2 / count * p + ratio
                 if weight is None
-                else G * difference2.unsqueeze(1) / count * p
+                else G * difference2 / count * p + ratio * weight
             )
-            product2 = ratio2 if weight is None else (ratio2 * picked).unsqueeze(1)
-            part3 = product + ratio if weight is None else product + ratio * weight
-            part4 = product2.expand(chosen2.shape) if weight is None else product2
-            placed = part3.scatter_add(1, chosen2, part4)
-            grad_X = torch.where(mask2, placed, 0)
+            part2 = (
+                ratio2.expand(mask2.shape)
+                if weight is None
+                else (ratio2 * picked).unsqueeze(1)
+            )
+            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -395,12 +269,16 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
             zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            chosen4 = torch.where(mask, -G * average / count, 0)
-            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product3 = ratio * total if label_smoothing != 0 else None
-            chosen5 = product3 if label_smoothing != 0 else zeros
-            placed2 = chosen5.index_add(0, chosen, chosen3)
-            grad_weight = placed2.index_add(0, chosen, chosen4)
+            product = (
+                ratio * torch.where(mask2, F, 0).sum(0)
+                if label_smoothing != 0
+                else None
+            )
+            grad_weight = (
+                (product if label_smoothing != 0 else zeros)
+                .index_add(0, chosen, chosen3)
+                .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+            )
         return (
             grad_input,
             grad_linear_weight,
@@ -415,32 +293,41 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    reuse = _reuse(input, linear_weight, target, linear_bias, weight)
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else reuse.add(part, linear_bias)
-        part2 = X.to(wide)
-        F = reuse.log_softmax(part2, 1)
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = reuse.log_softmax(part, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part3 = label_smoothing - 1
-        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -461,13 +348,13 @@ class _LinearCrossEntropySum(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
@@ -476,11 +363,11 @@ class _LinearCrossEntropySum(Function):
         label_smoothing = ctx.label_smoothing
         linear_weight_shape = linear_weight.shape
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if _alone(G):
+        if rt.unrecorded(G):
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = _cast(low, input, linear_weight)
-            weight, F, G = _cast(wide, weight, F, G)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
             ratio = -label_smoothing * G / linear_weight_shape[0]
             mask = target != ignore_index
             chosen = torch.where(mask, target, 0)
@@ -504,8 +391,9 @@ class _LinearCrossEntropySum(Function):
                 )
                 part2 = product2.expand(chosen2.shape) if weight is None else product2
                 placed = part.scatter_add(1, chosen2, part2)
-                part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-                grad_X = _masked_(part3, mask2)
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
             if ctx.needs_input_grad[1]:
@@ -513,15 +401,14 @@ class _LinearCrossEntropySum(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-                product3 = product * F.gather(1, chosen2).squeeze(1)
-                total = (
-                    torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+                chosen3 = torch.where(
+                    mask, product * F.gather(1, chosen2).squeeze(1), 0
                 )
-                product4 = ratio * total if label_smoothing != 0 else None
-                chosen3 = product4 if label_smoothing != 0 else zeros
-                chosen4 = torch.where(mask, product3, 0)
-                grad_weight = chosen3.index_add(0, chosen, chosen4)
+                grad_weight = (
+                    ratio * torch.where(mask2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((linear_weight_shape[0],))
+                ).index_add(0, chosen, chosen3)
             return (
                 grad_input,
                 grad_linear_weight,
@@ -534,11 +421,14 @@ class _LinearCrossEntropySum(Function):
         weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight, G = rt.cast(wide, weight, G)
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = -label_smoothing * G / linear_weight.shape[0]
@@ -546,9 +436,9 @@ class _LinearCrossEntropySum(Function):
         mask2 = mask.unsqueeze(1)
         difference = label_smoothing - 1
         product = difference * G
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -563,19 +453,22 @@ class _LinearCrossEntropySum(Function):
             difference2 = (
                 label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            product2 = (
-                G * difference2 * p
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            added = (
+                G * difference2 * p + ratio
                 if weight is None
-                else G * difference2.unsqueeze(1) * p
+                else G * difference2 * p + ratio * weight
             )
-            product3 = product if weight is None else (product * picked).unsqueeze(1)
-            part3 = product2 + ratio if weight is None else product2 + ratio * weight
-            part4 = product3.expand(chosen2.shape) if weight is None else product3
-            placed = part3.scatter_add(1, chosen2, part4)
-            grad_X = torch.where(mask2, placed, 0)
+            part2 = (
+                product.expand(mask2.shape)
+                if weight is None
+                else (product * picked).unsqueeze(1)
+            )
+            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -583,12 +476,12 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product4 = product * F.gather(1, chosen2).squeeze(1)
-            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product5 = ratio * total if label_smoothing != 0 else None
-            chosen3 = product5 if label_smoothing != 0 else zeros
-            grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product4, 0))
+            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                ratio * torch.where(mask2, F, 0).sum(0)
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -603,32 +496,42 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    reuse = _reuse(input, linear_weight, target, linear_bias, weight)
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else reuse.add(part, linear_bias)
-        part2 = X.to(wide)
-        F = reuse.log_softmax(part2, 1)
+        weight = rt.cast(wide, weight)[0]
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = reuse.log_softmax(part, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part3 = label_smoothing - 1
-        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        loss = loss.to(dtype)
         return loss, F
 
 
@@ -648,13 +551,13 @@ class _LinearCrossEntropyNone(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
@@ -664,11 +567,11 @@ class _LinearCrossEntropyNone(Function):
         weight_shape = (linear_weight.shape[0],)
         linear_weight_shape = linear_weight.shape
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if _alone(G):
+        if rt.unrecorded(G):
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = _cast(low, input, linear_weight)
-            weight, F, G = _cast(wide, weight, F, G)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
             ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
             mask = target != ignore_index
             chosen = torch.where(mask, target, 0)
@@ -680,21 +583,19 @@ class _LinearCrossEntropyNone(Function):
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
-                part = (
-                    product
-                    if weight is None
-                    else product * weight.index_select(0, chosen)
-                )
-                product2 = part.unsqueeze(1)
                 full_weight = (
                     G.new_full((), 1, dtype=wide).expand(weight_shape)
                     if weight is None
                     else weight
                 )
-                product3 = ratio * G.unsqueeze(1) * full_weight
-                placed = product3.scatter_add_(1, chosen2, product2)
-                part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-                grad_X = _masked_(part2, mask2)
+                placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
+                    1,
+                    chosen2,
+                    (product * full_weight.index_select(0, chosen)).unsqueeze(1),
+                )
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
             if ctx.needs_input_grad[1]:
@@ -702,16 +603,20 @@ class _LinearCrossEntropyNone(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-                product4 = product * F.gather(1, chosen2).squeeze(1)
-                part3 = torch.where(mask2, F, 0).mT.to(low)
-                chosen3 = torch.where(mask, G, 0).to(low)
-                product5 = part3 @ chosen3 if label_smoothing != 0 else None
-                product6 = product5.to(wide) if label_smoothing != 0 else None
-                product7 = ratio * product6 if label_smoothing != 0 else None
-                chosen4 = product7 if label_smoothing != 0 else zeros
-                chosen5 = torch.where(mask, product4, 0)
-                grad_weight = chosen4.index_add(0, chosen, chosen5)
+                product2 = (
+                    torch.where(mask2, F, 0).mT.to(low)
+                    @ torch.where(mask, G, 0).to(low)
+                    if label_smoothing != 0
+                    else None
+                )
+                chosen3 = torch.where(
+                    mask, product * F.gather(1, chosen2).squeeze(1), 0
+                )
+                grad_weight = (
+                    ratio * product2.to(wide)
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((linear_weight_shape[0],))
+                ).index_add(0, chosen, chosen3)
             return (
                 grad_input,
                 grad_linear_weight,
@@ -723,11 +628,14 @@ class _LinearCrossEntropyNone(Function):
             )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        weight, G = rt.cast(wide, weight, G)
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
@@ -735,39 +643,39 @@ class _LinearCrossEntropyNone(Function):
         mask2 = mask.unsqueeze(1)
         difference = label_smoothing - 1
         product = difference * G
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             picked = None if weight is None else weight.index_select(0, chosen)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
+            part2 = (
+                G.unsqueeze(1) * (label_smoothing * full_weight.mean() - difference)
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else G.unsqueeze(1)
+                * (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            product2 = (
-                G.unsqueeze(1) * difference2
-                if weight is None
-                else G.unsqueeze(1) * difference2.unsqueeze(1)
-            )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            product2 = part2 * p
             added = (
-                product2 * p + ratio * G.unsqueeze(1)
+                product2 + ratio * G.unsqueeze(1)
                 if weight is None
-                else product2 * p + ratio * G.unsqueeze(1) * weight
+                else product2 + ratio * G.unsqueeze(1) * weight
             )
             part3 = product if weight is None else product * picked
-            placed = added.scatter_add(1, chosen2, part3.unsqueeze(1))
-            grad_X = torch.where(mask2, placed, 0)
+            grad_X = torch.where(
+                mask2, added.scatter_add(1, chosen2, part3.unsqueeze(1)), 0
+            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -775,15 +683,17 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product3 = product * F.gather(1, chosen2).squeeze(1)
-            part4 = torch.where(mask2, F, 0).mT.to(low)
-            chosen3 = torch.where(mask, G, 0).to(low)
-            product4 = part4 @ chosen3 if label_smoothing != 0 else None
-            product5 = product4.to(wide) if label_smoothing != 0 else None
-            product6 = ratio * product5 if label_smoothing != 0 else None
-            chosen4 = product6 if label_smoothing != 0 else zeros
-            grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product3, 0))
+            product3 = (
+                torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+                if label_smoothing != 0
+                else None
+            )
+            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                ratio * product3.to(wide)
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -857,9 +767,9 @@ def linear_cross_entropy(
             f"{type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "linear_cross_entropy: ignore_index")
+        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "linear_cross_entropy: label_smoothing"
         )
     if input.dim() != 2:
@@ -978,9 +888,9 @@ def linear_cross_entropy(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        given = _distinct(input, linear_weight, target, linear_bias, weight)
+        given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = forward(
             input,
             linear_weight,
@@ -991,7 +901,7 @@ def linear_cross_entropy(
             label_smoothing,
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         function,
         input,
         linear_weight,

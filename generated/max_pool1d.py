@@ -13,77 +13,9 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _max_pool1d_forward(input, kernel_size, stride):
@@ -114,9 +46,9 @@ class _MaxPool1d(Function):
         (winner,) = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
-        reuse = _reuse(G)
-        added = winner + stride * _positions(G.shape[2], G)
+        G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
+        added = winner + stride * rt.positions(G.shape[2], G)
         grad_input = reuse.scatter_add(G.new_zeros(input_shape), 2, added, G)
         return grad_input, None, None
 
@@ -142,9 +74,9 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
             f"max_pool1d: input must be a tensor, not {type(input).__name__}"
         )
     if type(kernel_size) is not int:
-        kernel_size = _integer(kernel_size, "max_pool1d: kernel_size")
+        kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
     if type(stride) is not int:
-        stride = _integer(stride, "max_pool1d: stride")
+        stride = rt.integer(stride, "max_pool1d: stride")
     if input.dim() != 3:
         raise ValueError(
             f"max_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -159,6 +91,6 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
         raise ValueError(f"max_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _max_pool1d_forward(input, kernel_size, stride)[0]
-    return _applied(_MaxPool1d, input, kernel_size, stride)[0]
+    return rt.apply(_MaxPool1d, input, kernel_size, stride)[0]

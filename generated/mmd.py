@@ -15,138 +15,24 @@ Gradients, where G is the cotangent of distance:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _mmd_forward(X, Y, gamma):
-    reuse = _reuse(X, Y)
-    dtype = _of_float32(X, Y)
-    X, Y = _wide(X, Y)
+    reuse = rt.reuse(X, Y)
+    dtype = rt.autocast_float32(X, Y)
+    X, Y = rt.widened(X, Y)
     part = X.detach()
     mean = part.mean(0)
     centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
     X_centred = X - centre
     total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
-    added = total + total.squeeze(1)
-    part3 = reuse.addmm(added, X_centred, X_centred.mT, alpha=-2)
-    part4 = reuse.clamp_min(part3, 0)
-    Kxx = reuse.exp(reuse.mul(part4, part2))
+    part3 = total + total.squeeze(1)
+    part4 = reuse.addmm(part3, X_centred, X_centred.mT, alpha=-2)
+    Kxx = reuse.exp(reuse.mul(reuse.clamp_min(part4, 0), part2))
     part5 = Y.detach()
     mean2 = part5.mean(0)
     centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
@@ -154,15 +40,16 @@ def _mmd_forward(X, Y, gamma):
     Y_centred = Y - centre2
     total2 = Y_centred.square().sum(1, keepdim=True)
     total3 = total2.squeeze(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total3
-    part6 = reuse.addmm(added2, X_centred2, Y_centred.mT, alpha=-2)
-    part7 = reuse.clamp_min(part6, 0)
-    Kxy = reuse.exp(reuse.mul(part7, part2))
-    part8 = total2 + total3
-    part9 = reuse.addmm(part8, Y_centred, Y_centred.mT, alpha=-2)
-    Kyy = reuse.exp(reuse.mul(reuse.clamp_min(part9, 0), part2))
-    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    added = X_centred2.square().sum(1, keepdim=True) + total3
+    part6 = reuse.addmm(added, X_centred2, Y_centred.mT, alpha=-2)
+    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(part6, 0), part2))
+    part7 = total2 + total3
+    part8 = reuse.addmm(part7, Y_centred, Y_centred.mT, alpha=-2)
+    Kyy = reuse.exp(reuse.mul(reuse.clamp_min(part8, 0), part2))
+    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
+        0
+    ] + Kyy.mean()
+    distance = distance.to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
@@ -188,38 +75,42 @@ class _Mmd(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
         X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
         grad_X = grad_Y = None
-        if _alone(G):
-            given = _wide(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+        if rt.unrecorded(G):
+            given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
             X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
             X_centred = X - centre2
             Y_centred = Y - centre2
             product = gamma * G
             if ctx.needs_input_grad[0]:
                 X_centred2 = X - centre
-                product2 = Kxy.sum(1, keepdim=True) * X_centred
-                difference = product2.sub_(Kxy @ Y_centred)
-                product3 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
-                part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product3)
-                ratio = part.div_(X.shape[0])
-                added = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
-                grad_X = added.mul_(product / X.shape[0])
+                difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
+                    Kxy @ Y_centred
+                )
+                product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
+                part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2)
+                ratio = part.addcmul_(product2, X_centred2, value=-1).div_(X.shape[0])
+                grad_X = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan))).mul_(
+                    product / X.shape[0]
+                )
             if ctx.needs_input_grad[1]:
-                product4 = Kxy.sum(0).unsqueeze(1) * Y_centred
-                difference2 = product4.sub_(Kxy.mT @ X_centred)
-                product5 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-                part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product5)
-                ratio2 = part2.div_(Y.shape[0])
-                added2 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
-                grad_Y = added2.mul_(product / Y.shape[0])
+                difference2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
+                    Kxy.mT @ X_centred
+                )
+                product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
+                part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
+                ratio2 = part2.addcmul_(product3, Y_centred, value=-1).div_(Y.shape[0])
+                grad_Y = ratio2.add_(
+                    difference2.mul_(4 / (X.shape[0] or math.nan))
+                ).mul_(product / Y.shape[0])
             return grad_X, grad_Y, None
-        X, Y, G = _wide(X, Y, G)
+        X, Y, G = rt.widened(X, Y, G)
         part2 = -gamma
         part4 = Y.detach()
         mean2 = part4.mean(0)
@@ -228,9 +119,10 @@ class _Mmd(Function):
         Y_centred = Y - centre2
         total2 = Y_centred.square().sum(1, keepdim=True)
         total3 = total2.squeeze(1)
-        added2 = X_centred2.square().sum(1, keepdim=True) + total3
-        part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-        Kxy = (part2 * part5).exp()
+        added = X_centred2.square().sum(1, keepdim=True) + total3
+        Kxy = (
+            part2 * torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+        ).exp()
         product = gamma * G
         if ctx.needs_input_grad[0]:
             part = X.detach()
@@ -238,22 +130,33 @@ class _Mmd(Function):
             centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
             X_centred = X - centre
             total = X_centred.square().sum(1, keepdim=True)
-            added = total + total.squeeze(1)
-            part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-            Kxx = (part2 * part3).exp()
+            part3 = torch.addmm(
+                total + total.squeeze(1), X_centred, X_centred.mT, alpha=-2
+            )
+            Kxx = (part2 * part3.clamp_min(0)).exp()
             difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
-            product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
-            ratio = (2 * ((Kxx + Kxx.mT) @ X_centred) - product2) / X.shape[0]
-            added3 = ratio + 4 / (Y.shape[0] or math.nan) * difference
-            grad_X = product / X.shape[0] * added3
+            ratio = (
+                2 * ((Kxx + Kxx.mT) @ X_centred)
+                - 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+            ) / X.shape[0]
+            grad_X = (
+                product
+                / X.shape[0]
+                * (ratio + 4 / (Y.shape[0] or math.nan) * difference)
+            )
         if ctx.needs_input_grad[1]:
-            part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-            Kyy = (part2 * part6.clamp_min(0)).exp()
+            part5 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
+            Kyy = (part2 * part5.clamp_min(0)).exp()
             difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
-            product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-            ratio2 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - product3) / Y.shape[0]
-            added4 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
-            grad_Y = product / Y.shape[0] * added4
+            ratio2 = (
+                2 * ((Kyy + Kyy.mT) @ Y_centred)
+                - 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+            ) / Y.shape[0]
+            grad_Y = (
+                product
+                / Y.shape[0]
+                * (ratio2 + 4 / (X.shape[0] or math.nan) * difference2)
+            )
         return grad_X, grad_Y, None
 
 
@@ -280,7 +183,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
     if not isinstance(Y, torch.Tensor):
         raise TypeError(f"mmd: Y must be a tensor, not {type(Y).__name__}")
     if type(gamma) is not float:
-        gamma = _number(gamma, "mmd: gamma")
+        gamma = rt.number(gamma, "mmd: gamma")
     if X.dim() != 2:
         raise ValueError(f"mmd: X must have 2 axes [i, k], not {X.dim()}")
     if Y.dim() != 2:
@@ -297,7 +200,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
             "axis 1 of Y"
         )
     if torch.compiler.is_compiling():
-        X, Y = _distinct(X, Y)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        X, Y = rt.distinct(X, Y)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _mmd_forward(X, Y, gamma)[0]
-    return _applied(_Mmd, X, Y, gamma)[0]
+    return rt.apply(_Mmd, X, Y, gamma)[0]

@@ -49,172 +49,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
-    if not _alone(x):
-        return torch.where(mask, x, 0)
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _guarded(x, mask, y):
-    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
-    return x if _alone(x) else torch.where(mask, x, y)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _multi_margin_loss_reduced(loss, reduction):
@@ -226,14 +63,14 @@ def _multi_margin_loss_reduced(loss, reduction):
 
 
 def _multi_margin_loss_forward(input, target, weight, p, margin, reduction):
-    reuse = _reuse(input, target, weight)
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    reuse = rt.reuse(input, target, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(reuse.pow(_guarded(reuse.relu(excess), mask, 1), p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    part = rt.keep_where_(
+        reuse.pow(rt.guarded(reuse.relu(excess), mask, 1), p), mask
+    ).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return _multi_margin_loss_reduced(loss, reduction).to(dtype)
@@ -260,36 +97,39 @@ class _MultiMarginLoss(Function):
         margin = ctx.margin
         reduction = ctx.reduction
         loss_shape = target.shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
+        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
+            product = (
+                p * G.unsqueeze(1)
+                if weight is None
+                else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
+            )
             part = p - 1
             power = (
-                _guarded(excess_positive, mask2, 1) ** part
+                rt.guarded(excess_positive, mask2, 1) ** part
                 if ctx.needs_input_grad[2]
-                else reuse.pow(_guarded(excess_positive, mask2, 1), part)
+                else reuse.pow(rt.guarded(excess_positive, mask2, 1), part)
             )
-            picked = (
-                None if weight is None else weight.index_select(0, target).unsqueeze(1)
+            grad_excess = rt.where(mask2, reuse.mul(power, product / input.shape[1]), 0)
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
-            part2 = p * G.unsqueeze(1)
-            part3 = part2 if weight is None else part2 * picked
-            product = reuse.mul(power, part3 / input.shape[1])
-            grad_excess = _where(mask2, product, 0)
-            part4 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = reuse.scatter_add(grad_excess, 1, target.unsqueeze(1), part4)
         if ctx.needs_input_grad[2]:
-            power2 = reuse.pow(_guarded(excess_positive, mask, 1), p)
-            product2 = G * _masked_(power2, mask).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
-            grad_weight = placed / input.shape[1]
+            chosen = rt.keep_where_(
+                reuse.pow(rt.guarded(excess_positive, mask, 1), p), mask
+            )
+            grad_weight = (
+                G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+                / input.shape[1]
+            )
         return grad_input, None, grad_weight, None, None, None
 
 
@@ -300,22 +140,24 @@ def _multi_margin_loss_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    d_loss = (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
     return _multi_margin_loss_reduced(d_loss, reduction)
 
 
@@ -324,7 +166,7 @@ class _MultiMarginLossDual(_MultiMarginLoss):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -335,11 +177,11 @@ class _MultiMarginLossDual(_MultiMarginLoss):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin, _reduction):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
         reduction = ctx.reduction
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _multi_margin_loss_tangent(
                 input, target, weight, p, margin, reduction, d_input, d_weight
             )
@@ -389,9 +231,9 @@ def multi_margin_loss(
             f"multi_margin_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(p) is not float:
-        p = _number(p, "multi_margin_loss: p")
+        p = rt.number(p, "multi_margin_loss: p")
     if type(margin) is not float:
-        margin = _number(margin, "multi_margin_loss: margin")
+        margin = rt.number(margin, "multi_margin_loss: margin")
     if input.dim() != 2:
         raise ValueError(
             f"multi_margin_loss: input must have 2 axes [n, c], not {input.dim()}"
@@ -448,9 +290,9 @@ def multi_margin_loss(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _MultiMarginLossDual.apply(input, target, weight, p, margin, reduction)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _multi_margin_loss_forward(input, target, weight, p, margin, reduction)
-    return _applied(_MultiMarginLoss, input, target, weight, p, margin, reduction)
+    return rt.apply(_MultiMarginLoss, input, target, weight, p, margin, reduction)

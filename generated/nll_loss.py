@@ -44,153 +44,24 @@ Fused kernels of torch, with the equation that each computes:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _class_loss(x, chosen, weight, ignored, dim):
-    """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
-    shape = chosen.shape
-    if dim != 1:
-        before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
-        rows, columns = before.numel(), after.numel()
-        beside = (rows,) if columns == 1 else (rows, columns)
-        chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    nll_loss = torch.nn.functional.nll_loss
-    loss = nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
-    return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
-
-
-def _class_loss_slope(g, chosen, weight, ignored, dim, size):
-    """The gradient of _class_loss in x, which has this size along dim."""
-    none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
-    before, after = chosen.shape[:dim], chosen.shape[dim:]
-    shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
-    if columns == 1:
-        g, chosen = (t if t.dim() == 1 else t.reshape(rows) for t in (g, chosen))
-        given = none.expand(rows, size), chosen, weight, 0, ignored, none
-        found = torch.ops.aten.nll_loss_backward(g, *given)
-        return found if len(shape) == 2 else found.reshape(shape)
-    g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
-    given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
-    return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    total = _class_loss(input, target, weight, ignore_index, 1).sum()
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
     mask = target != ignore_index
     picked = (
         None if weight is None else weight.index_select(0, torch.where(mask, target, 0))
     )
-    part = (
-        mask.sum(dtype=input.dtype)
+    return (
+        (total / mask.sum(dtype=input.dtype)).to(dtype)
         if weight is None
-        else torch.where(mask, picked, 0).sum()
+        else (total / torch.where(mask, picked, 0).sum()).to(dtype)
     )
-    return (total / part).to(dtype)
 
 
 class _NllLossMean(Function):
@@ -215,11 +86,11 @@ class _NllLossMean(Function):
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, average, G = _wide(input, weight, average, G)
+        input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        if _alone(G):
+        if rt.unrecorded(G):
             total = (
                 mask.sum(dtype=G.dtype)
                 if weight is None
@@ -227,18 +98,17 @@ class _NllLossMean(Function):
             )
             if ctx.needs_input_grad[0]:
                 ratio = (G / total).expand(target.shape)
-                part = input_shape[1]
-                grad_input = _class_loss_slope(
-                    ratio, target, weight, ignore_index, 1, part
+                grad_input = rt.nll_loss_backward(
+                    ratio, target, weight, ignore_index, 1, input_shape[1]
                 )
             if ctx.needs_input_grad[2]:
-                part2 = -G
-                picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-                chosen2 = torch.where(mask, part2 * average / total, 0)
-                chosen3 = torch.where(mask, part2 / total * picked, 0)
-                zeros = G.new_zeros((input_shape[1],))
-                placed = zeros.index_add(0, chosen, chosen2)
-                grad_weight = placed.index_add(0, chosen, chosen3)
+                part = -G
+                product = part / total * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                grad_weight = (
+                    G.new_zeros((input_shape[1],))
+                    .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+                    .index_add(0, chosen, torch.where(mask, product, 0))
+                )
             return grad_input, None, grad_weight, None
         picked = None if weight is None else weight.index_select(0, chosen)
         total = (
@@ -255,13 +125,16 @@ class _NllLossMean(Function):
                 if weight is None
                 else torch.where(mask, ratio * picked, 0)
             )
-            chosen3 = part2.unsqueeze(1)
-            grad_input = G.new_zeros(input_shape).scatter_add(1, chosen2, chosen3)
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, part2.unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, part * average / total, 0)
-            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
-            product = ratio * input.gather(1, chosen2).squeeze(1)
-            grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
+            chosen3 = torch.where(mask, ratio * input.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                G.new_zeros((input_shape[1],))
+                .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+                .index_add(0, chosen, chosen3)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -272,18 +145,19 @@ def _nll_loss_mean_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    given = _wide(input, weight, average, d_input, d_weight)
+    given = rt.widened(input, weight, average, d_input, d_weight)
     input, weight, average, d_input, d_weight = given
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     picked = d_weight.index_select(0, chosen)
     picked2 = weight.index_select(0, chosen)
     chosen2 = chosen.unsqueeze(1)
-    chosen3 = torch.where(mask.any(0), torch.where(mask, picked2, 0).sum(), 1)
     product = d_input.gather(1, chosen2).squeeze(1) * picked2
     added = product + picked * input.gather(1, chosen2).squeeze(1)
     product2 = average * torch.where(mask, picked, 0).sum()
-    return -(product2 + torch.where(mask, added, 0).sum()) / chosen3
+    return -(product2 + torch.where(mask, added, 0).sum()) / torch.where(
+        mask.any(0), torch.where(mask, picked2, 0).sum(), 1
+    )
 
 
 class _NllLossMeanDual(_NllLossMean):
@@ -291,7 +165,7 @@ class _NllLossMeanDual(_NllLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -302,9 +176,9 @@ class _NllLossMeanDual(_NllLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, average = _still(ctx.saved_tensors)
+        input, target, weight, average = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _nll_loss_mean_tangent(
                 input, target, weight, ignore_index, average, d_input, d_weight
             )
@@ -312,9 +186,9 @@ class _NllLossMeanDual(_NllLossMean):
 
 
 def _nll_loss_sum_forward(input, target, weight, ignore_index):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    return _class_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
 class _NllLossSum(Function):
@@ -337,22 +211,28 @@ class _NllLossSum(Function):
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        if _alone(G):
+        if rt.unrecorded(G):
             if ctx.needs_input_grad[0]:
-                part = G.expand(target.shape)
-                part2 = input_shape[1]
-                grad_input = _class_loss_slope(
-                    part, target, weight, ignore_index, 1, part2
+                grad_input = rt.nll_loss_backward(
+                    G.expand(target.shape),
+                    target,
+                    weight,
+                    ignore_index,
+                    1,
+                    input_shape[1],
                 )
             if ctx.needs_input_grad[2]:
                 mask = target != ignore_index
                 chosen = torch.where(mask, target, 0)
-                picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-                zeros = G.new_zeros((input_shape[1],))
-                chosen2 = torch.where(mask, picked, 0)
-                grad_weight = -G * zeros.index_add(0, chosen, chosen2)
+                grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+                    0,
+                    chosen,
+                    torch.where(
+                        mask, input.gather(1, chosen.unsqueeze(1)).squeeze(1), 0
+                    ),
+                )
             return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -364,12 +244,13 @@ class _NllLossSum(Function):
                 if weight is None
                 else torch.where(mask, part * weight.index_select(0, chosen), 0)
             )
-            zeros = G.new_zeros(input_shape)
-            grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, chosen3.unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
-            grad_weight = part * placed
+            grad_weight = part * G.new_zeros((input_shape[1],)).index_add(
+                0, chosen, torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -378,15 +259,16 @@ def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
     picked = d_input.gather(1, chosen2).squeeze(1)
     product = picked * weight.index_select(0, chosen)
     picked2 = input.gather(1, chosen2).squeeze(1)
-    added = product + d_weight.index_select(0, chosen) * picked2
-    return -torch.where(mask, added, 0).sum()
+    return -torch.where(
+        mask, product + d_weight.index_select(0, chosen) * picked2, 0
+    ).sum()
 
 
 class _NllLossSumDual(_NllLossSum):
@@ -394,7 +276,7 @@ class _NllLossSumDual(_NllLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -405,9 +287,9 @@ class _NllLossSumDual(_NllLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, total = _still(ctx.saved_tensors)
+        input, target, weight, total = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _nll_loss_sum_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
@@ -415,9 +297,9 @@ class _NllLossSumDual(_NllLossSum):
 
 
 def _nll_loss_none_forward(input, target, weight, ignore_index):
-    dtype = _promoted(input, weight)
-    input, weight = _for_kernel(input, weight)
-    return _class_loss(input, target, weight, ignore_index, 1).to(dtype)
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
 class _NllLossNone(Function):
@@ -440,31 +322,33 @@ class _NllLossNone(Function):
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        if _alone(G):
+        if rt.unrecorded(G):
             if ctx.needs_input_grad[0]:
-                part = input_shape[1]
-                grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
+                grad_input = rt.nll_loss_backward(
+                    G, target, weight, ignore_index, 1, input_shape[1]
+                )
             if ctx.needs_input_grad[2]:
                 mask = target != ignore_index
                 chosen = torch.where(mask, target, 0)
                 product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-                zeros = G.new_zeros((input_shape[1],))
-                chosen2 = torch.where(mask, product, 0)
-                grad_weight = -zeros.index_add(0, chosen, chosen2)
+                grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+                    0, chosen, torch.where(mask, product, 0)
+                )
             return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             part = -G if weight is None else -G * weight.index_select(0, chosen)
-            chosen3 = torch.where(mask, part, 0)
-            zeros = G.new_zeros(input_shape)
-            grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, torch.where(mask, part, 0).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = -G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
+            grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+                0, chosen, torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -473,15 +357,14 @@ def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weigh
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     mask = target != ignore_index
     chosen = torch.where(mask, target, 0)
     chosen2 = chosen.unsqueeze(1)
     picked = d_input.gather(1, chosen2).squeeze(1)
     product = picked * weight.index_select(0, chosen)
     picked2 = input.gather(1, chosen2).squeeze(1)
-    part = -(product + d_weight.index_select(0, chosen) * picked2)
-    return torch.where(mask, part, 0)
+    return torch.where(mask, -(product + d_weight.index_select(0, chosen) * picked2), 0)
 
 
 class _NllLossNoneDual(_NllLossNone):
@@ -489,7 +372,7 @@ class _NllLossNoneDual(_NllLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_none_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -500,9 +383,9 @@ class _NllLossNoneDual(_NllLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _nll_loss_none_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
@@ -551,7 +434,7 @@ def nll_loss(
             f"nll_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "nll_loss: ignore_index")
+        ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
     if input.dim() != 2:
         raise ValueError(f"nll_loss: input must have 2 axes [n, c], not {input.dim()}")
     if target.dim() != 1:
@@ -601,9 +484,9 @@ def nll_loss(
         )
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, ignore_index)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, ignore_index)
-    return _applied(function, input, target, weight, ignore_index)
+    return rt.apply(function, input, target, weight, ignore_index)

@@ -10,21 +10,17 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _pixel_unshuffle_forward(input, downscale_factor):
-    count = input.shape[-2] // downscale_factor
-    part = input.unflatten(-2, (count, downscale_factor))
-    count2 = input.shape[-1] // downscale_factor
-    part2 = part.unflatten(-1, (count2, downscale_factor))
-    return part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
+    part = input.unflatten(-2, (input.shape[-2] // downscale_factor, downscale_factor))
+    count = input.shape[-1] // downscale_factor
+    return (
+        part.unflatten(-1, (count, downscale_factor))
+        .movedim((-3, -1, -4, -2), (-4, -3, -2, -1))
+        .flatten(-5, -3)
+    )
 
 
 def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:
@@ -48,7 +44,7 @@ def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tens
             f"pixel_unshuffle: input must be a tensor, not {type(input).__name__}"
         )
     if type(downscale_factor) is not int:
-        downscale_factor = _integer(
+        downscale_factor = rt.integer(
             downscale_factor, "pixel_unshuffle: downscale_factor"
         )
     if input.dim() < 3:

@@ -25,95 +25,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _poisson_nll_loss_reduced(loss, reduction):
@@ -125,9 +39,9 @@ def _poisson_nll_loss_reduced(loss, reduction):
 
 
 def _poisson_nll_loss_forward(input, target, reduction):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    reuse = rt.reuse(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = reuse.addcmul(input.exp(), input, target, value=-1)
     return _poisson_nll_loss_reduced(loss, reduction).to(dtype)
 
@@ -147,9 +61,9 @@ class _PoissonNllLoss(Function):
         input, target = ctx.saved_tensors
         reduction = ctx.reduction
         loss_shape = input.shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0]:
             grad_input = reuse.mul(reuse.sub(input.exp(), target), G)
@@ -223,7 +137,7 @@ def poisson_nll_loss(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _poisson_nll_loss_forward(input, target, reduction)
-    return _applied(_PoissonNllLoss, input, target, reduction)
+    return rt.apply(_PoissonNllLoss, input, target, reduction)

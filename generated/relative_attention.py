@@ -20,115 +20,16 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
-    reuse = _reuse(query, key, value, bias, buckets)
-    low = _of_product(query, key, value, bias)
+    reuse = rt.reuse(query, key, value, bias, buckets)
+    low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = _cast(low, query, key, value, bias)
+    query, key, value, bias = rt.cast(low, query, key, value, bias)
     picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
     S = reuse.add(query @ key.mT, picked.permute(2, 0, 1))
     part = S.to(wide)
@@ -147,11 +48,11 @@ class _RelativeAttention(Function):
         _, P = result
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value, bias)
+        ctx.low = rt.autocast_product(query, key, value, bias)
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 5
@@ -160,19 +61,18 @@ class _RelativeAttention(Function):
         query_shape = query.shape
         key_shape = key.shape
         grad_query = grad_key = grad_value = grad_bias = None
-        if _alone(G):
+        if rt.unrecorded(G):
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
-            query, key, value, G = _cast(low, query, key, value, G)
-            P = _cast(wide, P)[0]
+            query, key, value, G = rt.cast(low, query, key, value, G)
+            P = rt.cast(wide, P)[0]
             if (
                 ctx.needs_input_grad[0]
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
                 grad_P = G @ value.mT
-                part = grad_P.to(wide)
-                grad_S = torch._softmax_backward_data(part, P, -1, P.dtype)
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
             if ctx.needs_input_grad[0]:
                 grad_query = grad_S.to(low) @ key
             if ctx.needs_input_grad[1]:
@@ -180,20 +80,23 @@ class _RelativeAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = P.mT.to(low) @ G
             if ctx.needs_input_grad[3]:
+                part = grad_S.sum_to_size(
+                    (query_shape[-3], query_shape[-2], key_shape[-2])
+                )
                 size = query_shape[-2] * key_shape[-2]
-                part2 = buckets.flatten()
-                part3 = query_shape[-3]
-                part4 = grad_S.sum_to_size((part3, query_shape[-2], key_shape[-2]))
-                part5 = part4.permute(1, 2, 0).reshape((size, part3))
-                zeros = G.new_zeros(bias_shape, dtype=wide)
-                grad_bias = zeros.index_add(0, part2, part5)
+                grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
+                    0,
+                    buckets.flatten(),
+                    part.permute(1, 2, 0).reshape((size, query_shape[-3])),
+                )
             return grad_query, grad_key, grad_value, grad_bias, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, key, value, bias, G = _cast(low, query, key, value, bias, G)
+        query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
         part = buckets.flatten()
-        picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-        S = query @ key.mT + picked.permute(2, 0, 1)
+        S = query @ key.mT + rt.unflatten(
+            bias.index_select(0, part), 0, buckets.shape
+        ).permute(2, 0, 1)
         P = torch.softmax(S.to(wide), -1)
         if (
             ctx.needs_input_grad[0]
@@ -210,11 +113,13 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
+            part3 = grad_S.sum_to_size(
+                (query.shape[-3], query.shape[-2], key.shape[-2])
+            )
             size = query.shape[-2] * key.shape[-2]
-            part3 = query.shape[-3]
-            part4 = grad_S.sum_to_size((part3, query.shape[-2], key.shape[-2]))
-            part5 = part4.permute(1, 2, 0).reshape((size, part3))
-            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part5)
+            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
+                0, part, part3.permute(1, 2, 0).reshape((size, query.shape[-3]))
+            )
         return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -388,7 +293,7 @@ def relative_attention(
             f"but {buckets.shape[1]} on axis 1 of buckets"
         )
     if torch.compiler.is_compiling():
-        query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value, bias, buckets = rt.distinct(query, key, value, bias, buckets)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relative_attention_forward(query, key, value, bias, buckets)[0]
-    return _applied(_RelativeAttention, query, key, value, bias, buckets)[0]
+    return rt.apply(_RelativeAttention, query, key, value, bias, buckets)[0]

@@ -12,13 +12,7 @@ import math
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _repeat_interleave_forward(input, repeats, dim):
@@ -26,13 +20,14 @@ def _repeat_interleave_forward(input, repeats, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    product = input_shape[len(p_shape)] * repeats
-    part2 = input.unsqueeze(2)
-    part3 = input.shape[0]
-    part4 = part2.expand((part3, input.shape[1], repeats, input.shape[2]))
-    return part4.reshape((*p_shape, product, *q_shape))
+    input = input.reshape(
+        (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
+    )
+    return (
+        input.unsqueeze(2)
+        .expand((input.shape[0], input.shape[1], repeats, input.shape[2]))
+        .reshape((*p_shape, input_shape[len(p_shape)] * repeats, *q_shape))
+    )
 
 
 def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
@@ -56,9 +51,9 @@ def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.T
             f"repeat_interleave: input must be a tensor, not {type(input).__name__}"
         )
     if type(repeats) is not int:
-        repeats = _integer(repeats, "repeat_interleave: repeats")
+        repeats = rt.integer(repeats, "repeat_interleave: repeats")
     if type(dim) is not int:
-        dim = _integer(dim, "repeat_interleave: dim")
+        dim = rt.integer(dim, "repeat_interleave: dim")
     if input.dim() < 1:
         raise ValueError(
             "repeat_interleave: input must have at least 1 axis [*p, t, *q], not "

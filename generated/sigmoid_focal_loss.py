@@ -47,119 +47,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _sigmoid_focal_loss_reduced(loss, reduction):
@@ -171,14 +61,13 @@ def _sigmoid_focal_loss_reduced(loss, reduction):
 
 
 def _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    reuse = rt.reuse(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     u = 1 - target
     balance = reuse.add(alpha * target, (1 - alpha) * u)
-    product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-    part = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(-input))
-    entropy = reuse.neg(part)
+    part = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    entropy = reuse.neg(reuse.addcmul(part, u, torch.nn.functional.logsigmoid(-input)))
     probability = input.sigmoid()
     wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
     loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
@@ -204,18 +93,19 @@ class _SigmoidFocalLoss(Function):
         gamma = ctx.gamma
         reduction = ctx.reduction
         loss_shape = input.shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        reuse = _reuse(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         u = 1 - target
         difference = 1 - alpha
         balance = reuse.add(alpha * target, difference * u)
         probability = input.sigmoid()
         part = -input
-        product = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-        part2 = reuse.addcmul(product, u, torch.nn.functional.logsigmoid(part))
-        entropy = reuse.neg(part2)
+        part2 = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        entropy = reuse.neg(
+            reuse.addcmul(part2, u, torch.nn.functional.logsigmoid(part))
+        )
         u2 = 1 - probability
         wrong = reuse.addcmul(target * u2, probability, u)
         zeros = G.new_zeros(()).expand(input.shape)
@@ -223,42 +113,58 @@ class _SigmoidFocalLoss(Function):
         mask = gamma != 0
         power2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u2 * power * (u - target) if mask else zeros
-            product2 = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
-            gate = reuse.sigmoid(part)
-            part3 = reuse.addcmul(product2, target * power2, gate, value=-1)
-            grad_input = reuse.mul(G * balance, part3)
+            chosen = (
+                reuse.mul(reuse.mul(reuse.mul(gamma * entropy, u2), power), u - target)
+                if mask
+                else zeros
+            )
+            product = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
+            grad_input = reuse.mul(
+                G * balance,
+                reuse.addcmul(product, target * power2, reuse.sigmoid(part), value=-1),
+            )
         if ctx.needs_input_grad[1]:
-            part4 = reuse.mul(gamma * balance, power)
-            product3 = reuse.mul(part4, 1 - reuse.mul(probability, 2))
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            part5 = reuse.mul(entropy, added)
-            part6 = reuse.mul(balance, input)
-            grad_target = reuse.mul(reuse.addcmul(part5, part6, power2, value=-1), G)
+            chosen2 = (
+                reuse.mul(
+                    reuse.mul(gamma * balance, power), 1 - reuse.mul(probability, 2)
+                )
+                if mask
+                else zeros
+            )
+            part3 = reuse.mul(
+                entropy, reuse.add((alpha - difference) * power2, chosen2)
+            )
+            grad_target = reuse.mul(
+                reuse.addcmul(part3, reuse.mul(balance, input), power2, value=-1), G
+            )
         return grad_input, grad_target, None, None, None
 
 
 def _sigmoid_focal_loss_tangent(
     input, target, alpha, gamma, reduction, d_input, d_target
 ):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     probability = input.sigmoid()
     u = 1 - probability
     u2 = 1 - target
     product = probability * u2
     wrong = target * u + product
     part = -input
-    product2 = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product2 + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     difference = 1 - alpha
     balance = alpha * target + difference * u2
-    product3 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product3 + d_target
-    product4 = d_target * ((alpha - difference) * entropy - input * balance)
-    added = product4 + d_input * balance * (product - target * part.sigmoid())
-    product5 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
-    zeros = d_input.new_zeros(()).expand(d_input.shape)
-    d_loss = wrong**gamma * added + (product5 if gamma != 0 else zeros)
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
+    added = d_target * (
+        (alpha - difference) * entropy - input * balance
+    ) + d_input * balance * (product - target * part.sigmoid())
+    d_loss = wrong**gamma * added + (
+        gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
+        if gamma != 0
+        else d_input.new_zeros(()).expand(d_input.shape)
+    )
     return _sigmoid_focal_loss_reduced(d_loss, reduction)
 
 
@@ -267,7 +173,7 @@ class _SigmoidFocalLossDual(_SigmoidFocalLoss):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -278,11 +184,11 @@ class _SigmoidFocalLossDual(_SigmoidFocalLoss):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma, _reduction):
-        input, target, loss = _still(ctx.saved_tensors)
+        input, target, loss = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
         reduction = ctx.reduction
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _sigmoid_focal_loss_tangent(
                 input, target, alpha, gamma, reduction, d_input, d_target
             )
@@ -333,9 +239,9 @@ def sigmoid_focal_loss(
             f"sigmoid_focal_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(alpha) is not float:
-        alpha = _number(alpha, "sigmoid_focal_loss: alpha")
+        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
     if type(gamma) is not float:
-        gamma = _number(gamma, "sigmoid_focal_loss: gamma")
+        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
     if not input.is_floating_point():
         raise TypeError(
             "sigmoid_focal_loss: input must be a floating-point tensor, not "
@@ -368,9 +274,9 @@ def sigmoid_focal_loss(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _SigmoidFocalLossDual.apply(input, target, alpha, gamma, reduction)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction)
-    return _applied(_SigmoidFocalLoss, input, target, alpha, gamma, reduction)
+    return rt.apply(_SigmoidFocalLoss, input, target, alpha, gamma, reduction)

@@ -59,155 +59,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _triplet_margin_loss_reduced(loss, reduction):
@@ -219,15 +73,15 @@ def _triplet_margin_loss_reduced(loss, reduction):
 
 
 def _triplet_margin_loss_forward(anchor, positive, negative, margin, p, eps, reduction):
-    reuse = _reuse(anchor, positive, negative)
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    reuse = rt.reuse(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = reuse.add(anchor - positive, eps)
     powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = reuse.add(anchor - negative, eps)
     powers_far = reuse.pow(reuse.abs(away), p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
     return loss, powers_near, powers_far
@@ -260,32 +114,28 @@ class _TripletMarginLoss(Function):
         reduction = ctx.reduction
         loss_shape = (anchor.shape[0],)
         grad_anchor = grad_positive = grad_negative = None
-        if _alone(G):
-            given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+        if rt.unrecorded(G):
+            given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
             anchor, positive, negative, powers_near, powers_far, G = given
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
-            near = powers_near ** _quotient(1, p)
-            far = powers_far ** _quotient(1, p)
+            near = powers_near ** rt.ieee_divide(1, p)
+            far = powers_far ** rt.ieee_divide(1, p)
             mask = p != 0
             mask2 = mask & (near - far + margin >= 0)
             mask3 = mask2.unsqueeze(1)
-            difference = _quotient(1, p if mask else 1) - 1
+            difference = rt.ieee_divide(1, p if mask else 1) - 1
             difference2 = p - 1
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 towards = (anchor - positive).add_(eps)
-                power = torch.where(mask2, powers_near, 1) ** difference
-                product = G.unsqueeze(1) * power.unsqueeze(1)
-                part = towards.abs().pow_(difference2).mul_(product)
-                product2 = part.mul_(towards.sign())
-                grad_towards = _where(mask3, product2, 0)
+                power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+                part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
+                grad_towards = rt.where(mask3, part.mul_(towards.sign()), 0)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(eps)
-                power2 = torch.where(mask2, powers_far, 1) ** difference
-                power3 = power2.unsqueeze(1)
-                part2 = away.abs().pow_(difference2)
-                product3 = part2.mul_((-G).unsqueeze(1) * power3)
-                grad_away = _where(mask3, product3.mul_(away.sign_()), 0)
+                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+                part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
+                grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
             if ctx.needs_input_grad[0]:
                 grad_anchor = (
                     grad_towards + grad_away
@@ -297,32 +147,34 @@ class _TripletMarginLoss(Function):
             if ctx.needs_input_grad[2]:
                 grad_negative = grad_away.neg_()
             return grad_anchor, grad_positive, grad_negative, None, None, None, None
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         mask = p != 0
         mask2 = mask & (near - far + margin >= 0)
         mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
+        difference = rt.ieee_divide(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask3, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask2, powers_near, 1) ** difference
-            product = G.unsqueeze(1) * power2.unsqueeze(1) * power * towards.sign()
-            grad_towards = _where(mask3, product, 0)
+            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
+            grad_towards = rt.where(
+                mask3, G.unsqueeze(1) * power * power2 * towards.sign(), 0
+            )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            product2 = (-G).unsqueeze(1) * power3 * power4 * away.sign()
-            grad_away = _where(mask3, product2, 0)
+            grad_away = rt.where(
+                mask3, (-G).unsqueeze(1) * power3 * power4 * away.sign(), 0
+            )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -344,28 +196,34 @@ def _triplet_margin_loss_tangent(
     d_positive,
     d_negative,
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     towards_magnitude = towards.abs()
     powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     mask = p != 0
     mask2 = (near - far + margin >= 0) & mask
     mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
+    difference = rt.ieee_divide(1, p if mask else 1) - 1
     difference2 = p - 1
-    product = torch.where(mask3, away_magnitude, 1) ** difference2 * away.sign()
-    power = torch.where(mask3, towards_magnitude, 1) ** difference2
-    total = (power * towards.sign() * (d_anchor - d_positive)).sum(1)
-    product2 = torch.where(mask2, powers_near, 1) ** difference * total
-    power2 = torch.where(mask2, powers_far, 1) ** difference
-    difference3 = product2 - power2 * (product * (d_anchor - d_negative)).sum(1)
-    d_loss = _where(mask2, difference3, 0)
+    product = torch.where(mask2, powers_near, 1) ** difference * (
+        torch.where(mask3, towards_magnitude, 1) ** difference2
+        * towards.sign()
+        * (d_anchor - d_positive)
+    ).sum(1)
+    total = (
+        torch.where(mask3, away_magnitude, 1) ** difference2
+        * away.sign()
+        * (d_anchor - d_negative)
+    ).sum(1)
+    d_loss = rt.where(
+        mask2, product - torch.where(mask2, powers_far, 1) ** difference * total, 0
+    )
     return _triplet_margin_loss_reduced(d_loss, reduction)
 
 
@@ -374,7 +232,7 @@ class _TripletMarginLossDual(_TripletMarginLoss):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -386,12 +244,12 @@ class _TripletMarginLossDual(_TripletMarginLoss):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps, _reduction):
-        anchor, positive, negative, loss = _still(ctx.saved_tensors)
+        anchor, positive, negative, loss = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
         reduction = ctx.reduction
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _triplet_margin_loss_tangent(
                 anchor,
                 positive,
@@ -464,11 +322,11 @@ def triplet_margin_loss(
             f"{type(negative).__name__}"
         )
     if type(margin) is not float:
-        margin = _number(margin, "triplet_margin_loss: margin")
+        margin = rt.number(margin, "triplet_margin_loss: margin")
     if type(p) is not float:
-        p = _number(p, "triplet_margin_loss: p")
+        p = rt.number(p, "triplet_margin_loss: p")
     if type(eps) is not float:
-        eps = _number(eps, "triplet_margin_loss: eps")
+        eps = rt.number(eps, "triplet_margin_loss: eps")
     if anchor.dim() != 2:
         raise ValueError(
             f"triplet_margin_loss: anchor must have 2 axes [n, d], not {anchor.dim()}"
@@ -538,18 +396,18 @@ def triplet_margin_loss(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        anchor, positive, negative = _distinct(anchor, positive, negative)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        anchor, positive, negative = rt.distinct(anchor, positive, negative)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         result = _TripletMarginLossDual.apply(
             anchor, positive, negative, margin, p, eps, reduction
         )
         return result[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = _triplet_margin_loss_forward(
             anchor, positive, negative, margin, p, eps, reduction
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         _TripletMarginLoss, anchor, positive, negative, margin, p, eps, reduction
     )
     return result[0]

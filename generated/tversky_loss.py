@@ -37,108 +37,9 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _reuse(*tensors):
-    """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
-
-
-class _InPlace:
-    """torch.ops.aten with each result written over the first argument."""
-
-    def __getattr__(self, name):
-        """mul is the method mul_; what has no such method takes the tensor for its result."""
-        call = getattr(torch.Tensor, f"{name}_", None)
-        if call is None:
-            into = "grad_input" if name.endswith("_backward") else "out"
-            made = getattr(torch, name, None) or getattr(torch.ops.aten, name)
-
-            def call(x, *args, **named):
-                return made(x, *args, **named, **{into: x})
-
-        setattr(type(self), name, staticmethod(call))
-        return call
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _tversky_loss_reduced(loss, reduction):
@@ -150,9 +51,9 @@ def _tversky_loss_reduced(loss, reduction):
 
 
 def _tversky_loss_forward(input, target, alpha, beta, smooth, reduction):
-    reuse = _reuse(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    reuse = rt.reuse(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     size = math.prod(q_shape)
@@ -198,8 +99,8 @@ class _TverskyLoss(Function):
         input_shape = input.shape
         target_shape = target.shape
         grad_input = grad_target = None
-        if _alone(G):
-            input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+        if rt.unrecorded(G):
+            input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             size = math.prod(q_shape)
             input = input.reshape((input_shape[0], size))
@@ -209,23 +110,23 @@ class _TverskyLoss(Function):
             ratio = G / whole
             if ctx.needs_input_grad[0]:
                 target = target.reshape((input_shape[0], size))
-                difference2 = (difference - beta) * grad_whole - ratio
-                difference3 = difference2.unsqueeze(1)
-                product = (alpha * grad_whole).unsqueeze(1)
-                added = torch.addcmul(product, difference3, target)
-                part = torch.ops.aten.sigmoid_backward(
-                    added, probability, grad_input=added
+                part = torch.addcmul(
+                    (alpha * grad_whole).unsqueeze(1),
+                    ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+                    target,
                 )
-                grad_input = part.reshape(input_shape)
+                grad_input = torch.ops.aten.sigmoid_backward(
+                    part, probability, grad_input=part
+                ).reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                difference4 = (difference * grad_whole - ratio).unsqueeze(1)
-                product2 = difference4 * probability
-                product3 = beta * grad_whole.unsqueeze(1)
-                added2 = product2.addcmul_(product3, 1 - probability)
-                grad_target = added2.reshape(target_shape)
+                grad_target = (
+                    ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+                    .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+                    .reshape(target_shape)
+                )
             return grad_input, grad_target, None, None, None, None
         smooth = ctx.smooth
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], size))
@@ -241,12 +142,14 @@ class _TverskyLoss(Function):
         ratio = G / whole
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None, None
 
 
@@ -297,11 +200,11 @@ def tversky_loss(
             f"tversky_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(alpha) is not float:
-        alpha = _number(alpha, "tversky_loss: alpha")
+        alpha = rt.number(alpha, "tversky_loss: alpha")
     if type(beta) is not float:
-        beta = _number(beta, "tversky_loss: beta")
+        beta = rt.number(beta, "tversky_loss: beta")
     if type(smooth) is not float:
-        smooth = _number(smooth, "tversky_loss: smooth")
+        smooth = rt.number(smooth, "tversky_loss: smooth")
     if input.dim() < 1:
         raise ValueError(
             f"tversky_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
@@ -346,7 +249,7 @@ def tversky_loss(
             f"{reduction!r}"
         )
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _tversky_loss_forward(input, target, alpha, beta, smooth, reduction)[0]
-    return _applied(_TverskyLoss, input, target, alpha, beta, smooth, reduction)[0]
+    return rt.apply(_TverskyLoss, input, target, alpha, beta, smooth, reduction)[0]

@@ -46,9 +46,6 @@ from derive.program.program import Logged
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import Name, names_in
 
-WIDTH = 76
-"""The greatest width of a line of code, without its indentation."""
-
 NO_PRECISION = Precision()
 
 
@@ -180,10 +177,10 @@ def assign_precision(body: Body) -> Body:
 
 @as_pass
 def share_subexpressions(body: Body) -> Body:
-    """What is computed twice gets a name, a name read once is inlined, a long line is cut."""
+    """A repeat or a part of a long expression gets a name; a name that is read once goes."""
     reserved = body.spec.reserved
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
-    return replace(body, lines=tuple(tidy(lines, reserved | NAMES, WIDTH)))
+    return replace(body, lines=tuple(tidy(lines, reserved | NAMES)))
 
 
 @as_pass
@@ -215,7 +212,7 @@ def read_saved_shapes(body: Body) -> Body:
 @as_pass
 def share_softmaxes(body: Body) -> Body:
     """exp(log_softmax(x)) is one softmax for all gradients."""
-    return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places, WIDTH))
+    return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places))
 
 
 @as_pass
@@ -249,7 +246,7 @@ def _of_entries(body: Body, entries: Sequence[tuple[Line, Needs]]) -> Body:
 @as_pass
 def round_results(body: Body) -> Body:
     """An output has the dtype to which the arguments promote."""
-    return replace(body, lines=tuple(rounded(body.lines, body.precision.returned, WIDTH)))
+    return replace(body, lines=tuple(rounded(body.lines, body.precision.returned)))
 
 
 @as_pass

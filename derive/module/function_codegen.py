@@ -136,7 +136,7 @@ def _forward_body(
     else:
         made += assigned(last, indent) if last is not None else []
         made += return_statement(results, indent)
-    forward += [f"with _exact({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
+    forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, 4)
 
 
@@ -145,7 +145,7 @@ def _reused_memory(lines: Sequence[Line], tensors: Sequence[str], indent: int) -
     codes = (part for line in lines for part in subexpressions(line.code))
     if not any(isinstance(c, FunctionCall) and c.name.startswith("reuse.") for c in codes):
         return []
-    return call_lines("reuse = _reuse(", tensors, ")", indent)
+    return call_lines("reuse = rt.reuse(", tensors, ")", indent)
 
 
 def _composed_function(op: Operation, variant: Variant) -> tuple[str, ...]:
@@ -175,15 +175,26 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
     floats = floats_of(op)
     lines = []
     if precision.has_products:
-        lines += call_lines("low = _of_product(", floats, ")", 4)
+        lines += call_lines("low = rt.autocast_product(", floats, ")", 4)
     if "dtype" in precision.names:
-        helper = "_of_float32" if precision.listed else "_promoted"
-        given = tuple(map(Name, floats))
-        code: Code = FunctionCall(helper, given)
-        if precision.listed_where is not None:
-            code = Conditional(precision.listed_where, code, FunctionCall("_promoted", given))
-        lines += formatted_statement("dtype = ", code, 4)
+        lines += dtype_lines("dtype", floats, precision.listed, 4, precision.listed_where)
     return lines
+
+
+def dtype_lines(
+    name: str, floats: Sequence[str], listed: bool, indent: int, where: Code | None = None
+) -> list[str]:
+    """Return the lines that compute the dtype of a result; ``listed`` as under autocast.
+
+    ``where`` is the test that decides this at run time.
+    """
+    given = tuple(map(Name, floats))
+    plain: Code = FunctionCall("rt.promoted", given)
+    code: Code = Attribute(given[0], "dtype") if len(given) == 1 else plain
+    if listed:
+        wide = FunctionCall("rt.autocast_float32", given)
+        code = wide if where is None else Conditional(where, wide, code)
+    return formatted_statement(f"{name} = ", code, indent)
 
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:
@@ -194,17 +205,17 @@ def cast_inputs(precision: Precision, indent: int) -> list[str]:
     if of_product and ("wide" in precision.names or broad):
         lines.append("wide = torch.promote_types(low, torch.float32)")
     if narrow:
-        lines += unpacked_call(narrow, "_cast", ("low", *narrow), indent)
+        lines += unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
     if broad:
-        helper, more = ("_cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
+        helper, more = ("rt.cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
         lines += unpacked_call(broad, helper, (*more, *broad), indent)
     return lines
 
 
 _HELPERS = {
-    Roundings.NONE: "_alike",
-    Roundings.ONCE: "_for_kernel",
-    Roundings.MORE: "_wide",
+    Roundings.NONE: "rt.cast_alike",
+    Roundings.ONCE: "rt.widened_for_kernel",
+    Roundings.MORE: "rt.widened",
 }
 """The helper that casts the tensors of a body without products, by its count of roundings."""
 
@@ -239,7 +250,7 @@ def _function_class(op: Operation, variant: Variant) -> _Class:
 def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...]:
     """Return the head of a backward; with ``exact``, autocast is off inside."""
     head = call_lines("def backward(", ["ctx", *cotangents], "):", 4)
-    return indented(["@_exactly", *head] if exact else head, 4)
+    return indented(["@rt.without_autocast", *head] if exact else head, 4)
 
 
 def _cotangents(program: Program) -> list[str]:
@@ -304,7 +315,7 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
         lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
     lines += [s for line in setup for s in assigned(line, 8)]
     if product:
-        lines += call_lines("ctx.low = _of_product(", floats_of(op), ")", 8)
+        lines += call_lines("ctx.low = rt.autocast_product(", floats_of(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept if name not in again]
     absent = {t.name for t in op.inputs if t.default is not None}
@@ -411,10 +422,10 @@ def _first_order_test(program: Program) -> list[str]:
     codes = (part for x in program.first_order for part in subexpressions(x.line.code))
     fused = any(torch_op(code).fused for code in codes)
     tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
-    start, end = ("(_compiles() or ", "))") if fused and tests else ("", ")")
-    start = "_compiles() or " if fused and not tests else start
+    start, end = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
+    start = "rt.compiles() or " if fused and not tests else start
     return call_lines(
-        f"if {''.join(tests)}{start}_alone(", _existing_cotangents(program), f"{end}:", 8
+        f"if {''.join(tests)}{start}rt.unrecorded(", _existing_cotangents(program), f"{end}:", 8
     )
 
 

@@ -13,23 +13,17 @@ from dataclasses import replace
 from itertools import product
 
 from derive.algebra.expr import Index
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
+from derive.program.argument_types import backward_types, forward_types, shapes_of
 from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings, always, where_allowed
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
-
-WIDTH = 76
-"""Maximum columns of a line of code, without indentation."""
-
-_INDENT = 8
-"""The columns by which first-order lines, which stand under a test, are narrower."""
+from derive.program.types import ABSENT, TensorType, Types
 
 _WORTH = 2
 """Minimum number of results without new memory for a backward of any order."""
@@ -75,25 +69,21 @@ class _Own:
     ) -> None:
         self.op, self.program, self.optional, self.number = op, program, optional, number
         self.inputs, self.equations = shapes_of(op)
-        forward = forward_trace(op)
+        forward = forward_types(op)
         forward.run(program.forward, self.equations)
         names = (*program.outputs, *program.statistics)
-        self.outputs: dict[str, ShapedTensor] = {name: forward.values[name] for name in names}
+        self.outputs: dict[str, TensorType] = {name: forward.known[name] for name in names}
         shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
         self.full = max(map(_axes, shapes))
-        self.floats = [t.name for t in op.inputs if t.kind == "float"]
 
     def backward(self, body: Sequence[BackwardLine]) -> tuple[Savings, tuple[BackwardLine, ...]]:
         """Return what is saved, and the body."""
         op, program = self.op, self.program
-        made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
-        cotangents = [name for _, name in program.cotangents if name is not None]
         known = {name: self.inputs[t] for t, name in program.gradients.items()}
         results = tuple(program.gradients.values())
         saved, entries = self._written(
             [(x.line, x.needs) for x in body],
-            lambda: backward_trace(op, program, self.outputs),
-            (*cotangents, *self.floats, *made, *program.float_statistics),
+            lambda: backward_types(op, program, self.outputs),
             (results, known),
             differentiable=not program.first_order,
         )
@@ -104,8 +94,7 @@ class _Own:
         all_of_it = tuple(t.name for t in self.op.inputs)
         saved, entries = self._written(
             [(line, all_of_it) for line in self.program.forward],
-            lambda: forward_trace(self.op),
-            self.floats,
+            lambda: forward_types(self.op),
             ((*self.program.outputs, *self.program.statistics), self.equations),
         )
         # A result that is written over a view of a temporary is itself a view.
@@ -115,8 +104,7 @@ class _Own:
     def _written(
         self,
         entries: Sequence[Entry],
-        trace: Callable[[], Trace],
-        floats: Sequence[str],
+        trace: Callable[[], Types],
         ends: tuple[Sequence[str], Mapping[str, Shape]],
         differentiable: bool = True,
     ) -> tuple[Savings, list[Entry]]:
@@ -127,23 +115,21 @@ class _Own:
         for absent in product((False, True), repeat=len(self.optional)):
             world = trace()
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
-            world.values.update(dict.fromkeys(missing, ABSENT))
+            world.known.update(dict.fromkeys(missing, ABSENT))
             worlds.append(world)
-            if self.number in world.values:
-                worlds.append(
-                    replace(world, values={**world.values, self.number: ShapedTensor(())})
-                )
+            if self.number in world.known:
+                other = trace()
+                other.known.update({**world.known, self.number: TensorType(())})
+                worlds.append(other)
         lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
-            floats=dict.fromkeys(floats),
             results=results,
             known=known,
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
-            width=WIDTH if differentiable else WIDTH - _INDENT,
             write_over=where_allowed if differentiable else always,
             numbers={p.name for p in self.op.parameters},
             grouped=grouped(self.op, self.program),

@@ -15,10 +15,9 @@ from fractions import Fraction
 from itertools import compress, product
 
 from derive.algebra.expr import Access, Expr, Index, Mul, Num, Pow, Reduce, Size
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.module.checks import shape_of_absent
 from derive.notation.operation import Choice, Number, Operation, Tensor
+from derive.program.argument_types import backward_types, forward_types, shapes_of
 from derive.program.cse import Line
 from derive.program.dataflow import read_parts
 from derive.program.mixed_precision import DTYPE, WIDE, Precision
@@ -40,6 +39,7 @@ from derive.program.torch_ir import (
     names_in,
 )
 from derive.program.torch_ops import torch_op
+from derive.program.types import ABSENT, TensorType, Types
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _reduced(
         code = MethodCall(code, "to", (WIDE,))
     x = Name(r.equation)
     whole: Code = MethodCall(r.call(op, x), "to", (DTYPE,))
-    whole = FunctionCall("_no_view", (whole,)) if is_view else whole
+    whole = FunctionCall("rt.no_view", (whole,)) if is_view else whole
     before = [] if code == x else [replace(lines[at], code=code)]
     return (*lines[:at], *before, *lines[at + 1 :], Line(r.equation, whole))
 
@@ -196,7 +196,7 @@ def _reduced(
 def _unrounded(code: Code) -> tuple[Code, bool]:
     """Return the code without its cast to the dtype of the result; True if it is a view."""
     match code:
-        case FunctionCall("_no_view", (x,)):
+        case FunctionCall("rt.no_view", (x,)):
             return _unrounded(x)[0], True
         case MethodCall(x, "to", (dtype,)) if dtype == DTYPE:
             return x, False
@@ -226,10 +226,10 @@ class _Broadcasts:
 
     def __init__(self, op: Operation, program: Program, cotangent: str) -> None:
         self.op, self.program, self.cotangent = op, program, cotangent
-        forward = forward_trace(op)
+        forward = forward_types(op)
         forward.run(program.forward, shapes_of(op)[1])
         names = (*program.outputs, *program.statistics)
-        self.outputs = {name: forward.values[name] for name in names}
+        self.outputs = {name: forward.known[name] for name in names}
 
     def all(self, body: Sequence[BackwardLine]) -> bool:
         """True for each combination of optional tensors that are None."""
@@ -238,10 +238,10 @@ class _Broadcasts:
         return all(self._holds(body, [*compress(optional, gone)]) for gone in absences)
 
     def _holds(self, body: Sequence[BackwardLine], absent: Sequence[str]) -> bool:
-        full, small = (backward_trace(self.op, self.program, self.outputs) for _ in range(2))
-        for trace in (full, small):
-            trace.values.update(dict.fromkeys(absent, ABSENT))
-        small.values[self.cotangent] = ShapedTensor(())
+        full, small = (backward_types(self.op, self.program, self.outputs) for _ in range(2))
+        for world in (full, small):
+            world.known.update(dict.fromkeys(absent, ABSENT))
+        small.known[self.cotangent] = TensorType(())
         for x in (x for x in body if full.runs(x.needs)):
             if not _reads_elementwise(x.line.code, full, small):
                 return False
@@ -251,7 +251,7 @@ class _Broadcasts:
         return all(full.shape(Name(g)) == small.shape(Name(g)) for g in made)
 
 
-def _reads_elementwise(code: Code, full: Trace, small: Trace) -> bool:
+def _reads_elementwise(code: Code, full: Types, small: Types) -> bool:
     """True if what has two shapes is read by elementwise operations alone."""
     parts = read_parts(code)
     alike = _is_elementwise(code) or all(full.shape(x) == small.shape(x) for x in parts)
@@ -266,7 +266,7 @@ def _is_elementwise(code: Code) -> bool:
             return sign != "@"
         case Conditional() | Unary() | Keyword():
             return True
-        case FunctionCall("torch.where" | "_where" | "_guarded" | "_masked_"):
+        case FunctionCall("torch.where" | "rt.where" | "rt.guarded" | "rt.keep_where_"):
             return True
         case FunctionCall(name) | MethodCall(_, name):
             row = torch_op(code)

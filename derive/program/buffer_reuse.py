@@ -13,12 +13,11 @@ than the arithmetic that fills it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from derive.program.cse import Line, cut, numbered
-from derive.program.dataflow import Aliases, Kinds, Memory, Owner, read_parts
+from derive.program.dataflow import Aliases, Memory, Owner, read_parts
 from derive.program.gemm_fusion import note_groups, product_added
 from derive.program.gradient_predication import Needs, any_wanted
 from derive.program.none_specialization import has_choice
@@ -35,24 +34,16 @@ from derive.program.torch_ir import (
     Unary,
     names_in,
     subexpressions,
-    text,
 )
 from derive.program.torch_ops import torch_op
+from derive.program.torch_printer import is_long
+from derive.program.types import Types
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it."""
 
-_SCATTERS = "scatter_add index_add _scatter_added _scatter_added_if_any _index_added_if_any".split()
+_SCATTERS = "scatter_add index_add rt.scatter_add rt.scatter_add_if_any rt.index_add_if_any".split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
-
-
-class Scenario(Protocol):
-    """The known facts if some optional tensors are None and the others given."""
-
-    def shape(self, code: Code) -> Shape | None: ...
-    def truth(self, test: Code) -> bool | None: ...
-    def runs(self, needs: Needs) -> bool: ...
-    def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -75,18 +66,16 @@ class Savings:
 class InPlaceWriter:
     """Rewrites lines in place, one after another.
 
-    ``floats`` are the names of float tensors, and ``results`` the returned names, whose shapes are
-    in ``known``. ``places`` has the positions of inputs among the arguments. ``taken`` are the
-    names in use. ``is_large`` says which shapes are worth the rewrite.
+    ``results`` are the returned names, whose shapes are in ``known``. ``places`` has the positions
+    of inputs among the arguments. ``taken`` are the names in use. ``is_large`` says which shapes
+    are worth the rewrite.
     """
 
-    floats: Iterable[str]
     results: Collection[str]
     known: Mapping[str, Shape]
     places: Mapping[str, int]
     taken: set[str]
     is_large: Callable[[Shape], bool]
-    width: int
     write_over: Callable[[Code], Code] = lambda code: code
     """Returns the final form of a call that overwrites an operand."""
     numbers: Collection[str] = ()
@@ -107,10 +96,7 @@ class InPlaceWriter:
     _name: str = ""
     """The name of the line at hand."""
 
-    def __post_init__(self) -> None:
-        self._kinds = Kinds(self.floats)
-
-    def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
+    def write(self, entries: Sequence[Entry], worlds: Sequence[Types]) -> Iterator[Entry]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
         entries = _sink_scatters(entries)
         self._compared = _compared([line for line, _ in entries])
@@ -120,11 +106,10 @@ class InPlaceWriter:
             for world in here:
                 world.run([line], self.known)
             self._shapes.clear()
-            self._kinds.run([line])
             note_groups(line, self.grouped)
 
     def _line(
-        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Scenario]
+        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Types]
     ) -> list[Line]:
         """Return the line in place, after the lines that it needs."""
         self._busy = {m for name in self.results for m in self._aliases.of(Name(name)).owners}
@@ -147,21 +132,20 @@ class InPlaceWriter:
         chosen = [has_choice(x.code) for x in every]
         among = [x for x, _ in later]
         parts = (
-            [x] if c else cut([x], self.taken, self.width, among)
-            for x, c in zip(every, chosen, strict=True)
+            [x] if c else cut([x], self.taken, among) for x, c in zip(every, chosen, strict=True)
         )
         return [x for own in parts for x in own]
 
     def _fits(self, line: Line) -> bool:
-        """True if the line fits the width or can be cut; branches of a choice are not cut."""
+        """True if the line is short or can be cut; branches of a choice are not cut."""
         match line.code:
             case Conditional(_, then, other):
                 parts: tuple[Code, ...] = (then, other)
             case _:
                 parts = (line.code,) if has_choice(line.code) else ()
-        return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
+        return not any(is_long(f"{line.name} = ", part) for part in parts)
 
-    def _shape(self, world: Scenario, code: Code) -> Shape | None:
+    def _shape(self, world: Types, code: Code) -> Shape | None:
         """Return the shape of a value, cached until a line is written."""
         key = id(world), code
         if key not in self._shapes:
@@ -179,7 +163,7 @@ class InPlaceWriter:
         return sum((self._reads(part) for part in parts), Counter())
 
     def _made_of(
-        self, code: Code, worlds: Sequence[Scenario], alone: bool = True
+        self, code: Code, worlds: Sequence[Types], alone: bool = True
     ) -> tuple[Code, Memory]:
         """Return the code in place, and the memory of its value.
 
@@ -229,7 +213,7 @@ class InPlaceWriter:
         return new, self._aliases.combined(code, [memory for _, memory in found])
 
     def _product_added(
-        self, code: Code, worlds: Sequence[Scenario], alone: bool
+        self, code: Code, worlds: Sequence[Types], alone: bool
     ) -> tuple[Code, Memory] | None:
         """Return a + b*c in one call, written over a if possible."""
         match code:
@@ -261,7 +245,7 @@ class InPlaceWriter:
         return FunctionCall("torch.addcmul", (x, left, right, *value)), self._aliases.fresh()
 
     def _matrices_added(
-        self, code: Code, worlds: Sequence[Scenario], alone: bool
+        self, code: Code, worlds: Sequence[Types], alone: bool
     ) -> tuple[Code, Memory] | None:
         """Return a + b @ c in one call, written over a if possible."""
         made = product_added(code, self.numbers, self.grouped)
@@ -283,22 +267,21 @@ class InPlaceWriter:
                 return self.write_over(over), memory
         return made.call(total, left, right, axes), self._aliases.fresh()
 
-    def _is_float(self, code: Code, worlds: Sequence[Scenario]) -> bool:
-        there = bool(worlds) and all(self._shape(w, code) is not None for w in worlds)
-        return there and self._kinds.is_float(code)
+    def _is_float(self, code: Code, worlds: Sequence[Types]) -> bool:
+        return bool(worlds) and all(w.is_float(code) for w in worlds)
 
-    def _is_large(self, code: Code, worlds: Sequence[Scenario]) -> bool:
+    def _is_large(self, code: Code, worlds: Sequence[Types]) -> bool:
         return any(self.is_large(self._shape(w, code) or ()) for w in worlds)
 
     def _may_write(
-        self, operand: Code, code: Code, memory: Memory, worlds: Sequence[Scenario]
+        self, operand: Code, code: Code, memory: Memory, worlds: Sequence[Types]
     ) -> bool:
         """True if the result of the code may overwrite the operand."""
         if not memory.writable or memory.owners & self._busy or not self._is_float(operand, worlds):
             return False
         return self._is_like(operand, code, worlds)
 
-    def _is_like(self, operand: Code, code: Code, worlds: Sequence[Scenario]) -> bool:
+    def _is_like(self, operand: Code, code: Code, worlds: Sequence[Types]) -> bool:
         """True if an operand has the same, large shape as the result."""
         same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)
@@ -396,7 +379,7 @@ def _writable_operands(code: Code) -> tuple[int, ...]:
         case MethodCall():
             return (0,) if torch_op(code).over == "_" else ()
         case FunctionCall(name) if over := torch_op(code).over:
-            return (0,) if over != "_" or name.startswith("_") else ()
+            return (0,) if over != "_" or name.startswith("rt.") else ()
     return ()
 
 
@@ -413,7 +396,7 @@ def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:
     if filling != Literal("0"):
         return MethodCall(x, "masked_fill_", (mask, filling))
     kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
-    return FunctionCall("_masked_", (x, kept))
+    return FunctionCall("rt.keep_where_", (x, kept))
 
 
 def _sink_scatters(entries: Sequence[Entry]) -> list[Entry]:

@@ -4,7 +4,7 @@
 
 for elementwise f: where m fails, the value is not selected. The guard only serves the derivative,
 which would be the product of 0, from the outer choice, and of an infinite slope. Code that may be
-differentiated decides at run time: ``_guarded(x, m, 1)``.
+differentiated decides at run time: ``rt.guarded(x, m, 1)``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Masks = frozenset[Code]
 """Conditions that all hold where a value is read."""
 
 _EVERYWHERE: Masks = frozenset()
-_CHOICES = ("torch.where", "_where")
+_CHOICES = ("torch.where", "rt.where")
 _ARITHMETIC = ("+", "-", "*", "/", "**")
 
 
@@ -78,7 +78,9 @@ class _Read(Backward[Masks]):
                     kept = self.without(then, masks)
                     if not self.differentiable:
                         return kept
-                    return FunctionCall("_guarded", (kept, self.without(test, _EVERYWHERE), other))
+                    return FunctionCall(
+                        "rt.guarded", (kept, self.without(test, _EVERYWHERE), other)
+                    )
                 then = self.without(then, masks | self._parts(test))
                 other = self.without(other, masks)
                 return FunctionCall(name, (self.without(test, _EVERYWHERE), then, other))

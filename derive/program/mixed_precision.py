@@ -39,10 +39,10 @@ from derive.program.torch_ir import (
     Unary,
     names_in,
     subexpressions,
-    text,
     values_in,
 )
 from derive.program.torch_ops import ADDED_PRODUCTS, is_float32_under_autocast, moves, torch_op
+from derive.program.torch_printer import fits
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
@@ -87,7 +87,7 @@ def _adds_product(code: Code) -> bool:
     return isinstance(code, MethodCall | FunctionCall) and code.name in _ADDED
 
 
-_ADDED = ("addmm_", "baddbmm_", "_added_product", "_product_added")
+_ADDED = ("addmm_", "baddbmm_", "rt.addmm", "rt.accumulate_product")
 
 PLAIN = Precision()
 """The precision of a body that takes its tensors as they are."""
@@ -193,7 +193,7 @@ class _Sources:
         return cls(product, given, listed)
 
 
-def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> list[Line]:
+def rounded(lines: Sequence[Line], returned: Mapping[str, Code]) -> list[Line]:
     """Return the lines with the outputs cast to their returned dtypes."""
     made = list(lines)
     last = {line.name: n for n, line in enumerate(made)}
@@ -201,7 +201,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
         n = last[name]
         code = _cast_to(made[n].code, dtype)
         read = any(name in names_in(line.code) for line in made[n + 1 :])
-        if read or len(f"{name} = {text(code)}") > width:
+        if read or not fits(f"{name} = ", code):
             made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
         else:
             made[n] = replace(made[n], code=code)
@@ -283,7 +283,7 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
     found, pending = False, [code]
     while pending:
         match pending.pop():
-            case FunctionCall("_positions" | "torch.arange"):
+            case FunctionCall("rt.positions" | "torch.arange"):
                 found = True
             case Attribute(_, name) if name in (*_OF_ITSELF, "dtype"):
                 pass

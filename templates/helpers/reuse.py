@@ -1,12 +1,12 @@
-"""Operations that may overwrite their first argument; read by ``derive.module.templating``."""
+"""Operations that may overwrite their first argument; read as text by ``derive.module.runtime``."""
 
 import torch
-from own import _alone
+from own import unrecorded
 
 
-def _reuse(*tensors):
+def reuse(*tensors):
     """torch.ops.aten, with results in place where temporaries may be overwritten."""
-    return _InPlace() if _alone(*tensors) else torch.ops.aten
+    return _InPlace() if unrecorded(*tensors) else torch.ops.aten
 
 
 class _InPlace:

@@ -15,6 +15,7 @@ from kit.unwritten import source_without_reuse
 
 torch = pytest.importorskip("torch")
 
+from derive.check.verify import load_source  # noqa: E402
 from kit.calls import unknown_calls  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
@@ -23,7 +24,6 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E
 import derive  # noqa: E402
 from derive import api, catalog, pipeline  # noqa: E402
 from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
-from derive.check.verify import load_source
 from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
 from derive.module.name_mangling import coded  # noqa: E402
 from derive.reports import result  # noqa: E402
@@ -136,12 +136,12 @@ def test_formulas_are_what_torch_does(text):
     tensors = arguments(op)
     given = {"dim": 1} if op.parameters and op.parameters[0].name == "dim" else {}
     # What is counted is the code that may be differentiated.
-    f, cost = load_source(op, source_without_reuse(op)), derive.derivation(op).cost
+    f, cost = load_source(op, source_without_reuse(op, standalone=True)), derive.derivation(op).cost
     sizes = cost.sizes(SIZES)
     rank = max(t.dim() for t in (*tensors, f(*tensors, **given)))
     full = min(SIZES.values()) ** rank
 
-    f.__globals__["_alone"] = lambda *tensors: False
+    f.__globals__["_unrecorded"] = lambda *tensors: False
     f.__globals__["_fuses"] = lambda *tensors: True
     saved: list[Any] = []
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t)

@@ -9,7 +9,7 @@ import torch
 from kit.unwritten import first_order
 
 from derive import catalog, derivation, load, parse, read_torch, source
-from derive.check.verify import verify_source
+from derive.check.checks import verify_source
 
 WAYS = {
     "four": """

@@ -8,10 +8,10 @@ from derive import pipeline, source
 from derive.notation.operation import Operation
 
 
-def source_without_reuse(op: Operation) -> str:
+def source_without_reuse(op: Operation, standalone: bool = False) -> str:
     """The source whose forward and backward of any order never overwrite what they made."""
     with patch.object(pipeline, "SPECIALIZE", pipeline.SPECIALIZE[:1]):
-        return source(op)
+        return source(op, standalone=standalone)
 
 
 def first_order(text: str) -> str:
@@ -20,7 +20,7 @@ def first_order(text: str) -> str:
     for part in text.split("    def backward(ctx")[1:]:
         lines = iter(part.splitlines())
         for line in lines:
-            if line.startswith("        if ") and "_alone(" in line:
+            if line.startswith("        if ") and "unrecorded(" in line:
                 break
         for line in lines:
             if line and not line.startswith(" " * 9) and line.strip() not in ("):", ")"):

@@ -7,7 +7,7 @@ import torch
 from kit.unwritten import first_order
 
 import derive
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 RMS = """
 op f(x[n,i], w[i]; eps=1e-6) -> y

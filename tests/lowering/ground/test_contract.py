@@ -44,7 +44,7 @@ MASKED = {
         "torch.where(mask, w @ G.mT, 0) @ c",
     ),
     "op f(a[i,k], c[j,k], m[i,j]: bool) -> y\ny[i] = sum[j,k | m[i,j]](a[i,k]*c[j,k]**2)": (
-        "_where(m, a @ c.square().mT, 0).sum(1)",
+        "rt.where(m, a @ c.square().mT, 0).sum(1)",
         None,
     ),
 }

@@ -39,9 +39,8 @@ def test_factors_go_to_what_is_placed_and_to_what_it_is_added_to():
         "y[] = G*sum[n](l[n,t[n]] + a[n]*mean[k](l[n,k]))"
     )
     assert_right(text, t=np.array([1, 0, 1]), G=np.array(0.7))
-    (line,) = [
-        line for line in functions(source_without_reuse(made(text)))[-1] if "scatter_add" in line
-    ]
+    backward = functions(source_without_reuse(made(text)))[-1]
+    (line,) = [line for line in backward if "scatter_add" in line]
     assert "mul" not in line and "*" not in line.split("scatter_add")[0]
 
 
