@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import pytest
 from kit import texts
 from kit.case_samples import generated_text
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive import catalog
