@@ -39,7 +39,7 @@ from derive.lowering.lowering_input import LoweringInput
 from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
-from derive.module.none_variants import with_absent
+from derive.module.none_variants import with_absent, with_decided_tests
 from derive.module.reduced import (
     Reductions,
     tangent_with_reductions,
@@ -250,13 +250,19 @@ def specialize_none(code: Code) -> Code:
 
 
 @as_pass
+def decide_tests(code: Code) -> Code:
+    """A test of parameters that their bounds decide is not made."""
+    return replace(code, made=with_decided_tests(code.unit.given, code.program))
+
+
+@as_pass
 def reuse_buffers(code: Code) -> Code:
     """A result overwrites what nothing reads later."""
     return replace(code, made=with_in_place(code.unit.given, code.program))
 
 
 LOWER: tuple[Pass[Code], ...] = (_of_unit(center_differences), lower_bodies, pull_statistics)
-SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, reuse_buffers)
+SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, decide_tests, reuse_buffers)
 
 
 def lower(code: Code, passes: Iterable[Pass[Code]] = LOWER) -> Code:
@@ -288,7 +294,7 @@ def specialized_with_reductions(
     made = lower(Code(unit, keeps=False)).program if least else program_of(op, r.option)
     if any(s.name == r.equation for s in made.saved):
         made = lower(Code(unit, available=())).program
-    made = lower(Code(unit, made=made), SPECIALIZE[:1]).program
+    made = lower(Code(unit, made=made), SPECIALIZE[:-1]).program
     whole = with_parameter(unit.given)
     reduced = with_reductions(whole, made, r)
     moved = None if tangent is None else tangent_with_reductions(op, tangent, r)
@@ -303,7 +309,7 @@ def stage_backward(
     """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
     unit = differentiated(op, wrt, of)
     known = None if available is None else tuple(available)
-    return lower(Code(unit, known), (*LOWER, *SPECIALIZE[:1])).program
+    return lower(Code(unit, known), (*LOWER, *SPECIALIZE[:-1])).program
 
 
 _Made = TypeVar("_Made", Joint, Tangent)

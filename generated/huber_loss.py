@@ -67,15 +67,7 @@ def _huber_loss_forward(input, target, reduction, delta):
         else rt.promoted(input, target)
     )
     input, target = rt.widened(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = delta * (magnitude - 0.5 * delta) if not mask else None
-    loss = (
-        torch.ops.aten.huber_loss(input, target, 0, delta)
-        if mask
-        else rt.where(magnitude <= delta, 0.5 * difference.square(), product)
-    )
+    loss = torch.ops.aten.huber_loss(input, target, 0, delta)
     return _huber_loss_reduced(loss, reduction).to(dtype)
 
 
@@ -101,11 +93,7 @@ class _HuberLoss(Function):
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         e = input - target
-        chosen = (
-            reuse.clamp(e, -delta, delta)
-            if 0 <= delta
-            else reuse.mul(reuse.sign(e), delta)
-        )
+        chosen = reuse.clamp(e, -delta, delta)
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
         if ctx.needs_input_grad[1]:

@@ -20,13 +20,9 @@ from . import _runtime as rt
 
 
 def _softshrink_forward(input, lambd):
-    reuse = rt.reuse(input)
     dtype = input.dtype
     input = rt.widened(input)[0]
-    part = input - reuse.mul(input.sign(), lambd)
-    part2 = reuse.threshold_backward(part, input.abs(), lambd)
-    part3 = part2 if not 0 <= lambd else None
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part3
+    output = torch.nn.functional.softshrink(input, lambd)
     return output.to(dtype)
 
 

@@ -15,7 +15,6 @@ from kit.unwritten import source_without_reuse
 
 torch = pytest.importorskip("torch")
 
-from derive.check.verify import load_source  # noqa: E402
 from kit.calls import unknown_calls  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
@@ -24,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E
 import derive  # noqa: E402
 from derive import api, catalog, pipeline  # noqa: E402
 from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
+from derive.check.checks import load_source  # noqa: E402
 from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
 from derive.module.name_mangling import coded  # noqa: E402
 from derive.reports import result  # noqa: E402

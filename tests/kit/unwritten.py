@@ -10,7 +10,7 @@ from derive.notation.operation import Operation
 
 def source_without_reuse(op: Operation, standalone: bool = False) -> str:
     """The source whose forward and backward of any order never overwrite what they made."""
-    with patch.object(pipeline, "SPECIALIZE", pipeline.SPECIALIZE[:1]):
+    with patch.object(pipeline, "SPECIALIZE", pipeline.SPECIALIZE[:-1]):
         return source(op, standalone=standalone)
 
 
