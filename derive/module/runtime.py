@@ -91,6 +91,8 @@ def _definitions(text: str) -> Mapping[str, _Definition]:
     found = {}
     for n in ast.parse(text).body:
         match n:
+            case ast.FunctionDef("__getattr__"):
+                continue
             case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Assign([ast.Name(name)]):
                 found[name] = n, tuple(lines[n.lineno - 1 : n.end_lineno])
     return {
