@@ -39,7 +39,7 @@ def failed(text: str, source: str) -> set[str]:
 
 
 def edited(text: str, old: str, new: str) -> str:
-    source = source_without_reuse(derive.parse(text))
+    source = source_without_reuse(derive.parse(text), standalone=True)
     assert old in source, source
     return source.replace(old, new)
 
@@ -192,7 +192,7 @@ def passes(op: derive.Operation, source: str) -> bool:
 
 def assert_killed(text: str, least: int = 1) -> None:
     op = derive.parse(text)
-    source = source_without_reuse(op)
+    source = source_without_reuse(op, standalone=True)
     changed = [*mutants(source), *wrong_at_second_order(source)]
     assert len(changed) >= least
     assert [what for what, code in changed if passes(op, code)] == []
