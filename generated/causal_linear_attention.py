@@ -76,20 +76,20 @@ class _CausalLinearAttention(Function):
                     .sub_(total2)
                     .div_(total.unsqueeze(-1))
                 )
-                e = key.clamp(max=0).exp_()
+                e2 = key.clamp(max=0).exp_()
                 mask = key > 0
-                e2 = query.clamp(max=0).exp_()
+                e3 = query.clamp(max=0).exp_()
                 mask2 = query > 0
                 chosen = grad_S.tril_()
             if ctx.needs_input_grad[0]:
-                psi = rt.where(mask, 1 + key, e)
+                psi = rt.where(mask, 1 + key, e2)
                 grad_query = (
-                    (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e2))
+                    (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e3))
                 )
             if ctx.needs_input_grad[1]:
-                phi = rt.where(mask2, 1 + query, e2)
+                phi = rt.where(mask2, 1 + query, e3)
                 product = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-                grad_key = product.mul_(rt.where(mask, 1, e))
+                grad_key = product.mul_(rt.where(mask, 1, e2))
             if ctx.needs_input_grad[2]:
                 grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
             return grad_query, grad_key, grad_value

@@ -122,7 +122,7 @@ class _Own:
                 other.known.update({**world.known, self.number: TensorType(())})
                 worlds.append(other)
         lines = [line for line, _ in entries]
-        reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
+        reserved = {x.name for x in (*self.op.inputs, *self.op.parameters, *self.op.extents)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
             results=results,
