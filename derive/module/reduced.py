@@ -17,12 +17,13 @@ from itertools import compress, product
 from derive.algebra.expr import Access, Expr, Index, Mul, Num, Pow, Reduce, Size
 from derive.module.checks import shape_of_absent
 from derive.notation.operation import Choice, Number, Operation, Tensor
-from derive.program.argument_types import backward_types, forward_types, shapes_of
+from derive.program.argument_types import backward_types
 from derive.program.cse import Line
 from derive.program.dataflow import read_parts
 from derive.program.mixed_precision import DTYPE, WIDE, Precision
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.roundings import Roundings
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -39,7 +40,7 @@ from derive.program.torch_ir import (
     names_in,
 )
 from derive.program.torch_ops import torch_op
-from derive.program.types import ABSENT, TensorType, Types
+from derive.program.types import ABSENT, Types
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,11 @@ def with_reductions(op: Operation, program: Program, r: Reductions) -> Program |
     shape = Name(f"{r.equation}_shape")
     axes = next(e.axes for e in op.equations if e.name == r.equation)
     setup = Line(shape.id, shape_of_absent(op, Tensor(r.equation, axes)))
+    program = replace(
+        program,
+        backward=_of_any_shape(program.backward, cotangent),
+        first_order=_of_any_shape(program.first_order, cotangent),
+    )
     broadcasts = _Broadcasts(op, program, cotangent)
     starts = [
         _cotangent_lines(program, r, Name(cotangent), None if broadcasts.all(body) else shape)
@@ -218,6 +224,17 @@ def _cotangent_lines(
     return tuple(BackwardLine(Line(G.id, code), tuple(program.gradients)) for code in codes)
 
 
+def _of_any_shape(body: Sequence[BackwardLine], cotangent: str) -> tuple[BackwardLine, ...]:
+    """Return the lines without declared types of what the cotangent enters."""
+    entered, made = {cotangent}, []
+    for x in body:
+        if entered.intersection(names_in(x.line.code)):
+            entered.add(x.line.name)
+            x = replace(x, line=replace(x.line, type=None))
+        made.append(x)
+    return tuple(made)
+
+
 class _Broadcasts:
     """Decides whether lines mean the same for a cotangent without axes.
 
@@ -225,11 +242,9 @@ class _Broadcasts:
     """
 
     def __init__(self, op: Operation, program: Program, cotangent: str) -> None:
-        self.op, self.program, self.cotangent = op, program, cotangent
-        forward = forward_types(op)
-        forward.run(program.forward, shapes_of(op)[1])
-        names = (*program.outputs, *program.statistics)
-        self.outputs = {name: forward.known[name] for name in names}
+        self.op, self.cotangent = op, cotangent
+        self.gradients = program.gradients
+        self.types = backward_types(op, program)
 
     def all(self, body: Sequence[BackwardLine]) -> bool:
         """True for each combination of optional tensors that are None."""
@@ -238,16 +253,15 @@ class _Broadcasts:
         return all(self._holds(body, [*compress(optional, gone)]) for gone in absences)
 
     def _holds(self, body: Sequence[BackwardLine], absent: Sequence[str]) -> bool:
-        full, small = (backward_types(self.op, self.program, self.outputs) for _ in range(2))
-        for world in (full, small):
-            world.known.update(dict.fromkeys(absent, ABSENT))
-        small.known[self.cotangent] = TensorType(())
+        known = self.types.known | dict.fromkeys(absent, ABSENT)
+        full = Types(self.types.letters, known)
+        small = Types(self.types.letters, known | {self.cotangent: TensorType(())})
         for x in (x for x in body if full.runs(x.needs)):
             if not _reads_elementwise(x.line.code, full, small):
                 return False
-            full.run([x.line], {})
-            small.run([x.line], {})
-        made = [g for t, g in self.program.gradients.items() if full.runs([t])]
+            full.run([x.line])
+            small.run([x.line])
+        made = [g for t, g in self.gradients.items() if full.runs([t])]
         return all(full.shape(Name(g)) == small.shape(Name(g)) for g in made)
 
 
