@@ -25,6 +25,7 @@ IMPORT = "from . import _runtime as rt"
 _SECTIONS = (
     *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "reuse", "choices"),
     *("views", "positions", "along", "scans", "ieee", "norms", "attention", "tangents", "blocks"),
+    "explained",
 )
 """The files of templates/helpers, in reading order."""
 
