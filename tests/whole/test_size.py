@@ -20,7 +20,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_100,
     "derive/loaded": 100,
-    "derive/lowering": 10_200,
+    "derive/lowering": 10_100,
     "derive/module": 4_900,
     "derive/notation": 7_600,
     "derive/program": 6_100,
