@@ -20,10 +20,13 @@ from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded
+from derive.module.plain import PlainModule, PlainPart, emit_plain
 from derive.module.stage_functions import own_names
+from derive.notation.common_output import common_output
 from derive.notation.operation import Operation
 from derive.notation.option_checks import (
     check_operation,
+    is_plain,
     known_names,
     known_option,
     saves_least,
@@ -163,7 +166,12 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
 
 
 @no_recursion_leaves
-def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> str:
+def source(
+    op: Operation,
+    blocks: str | None = None,
+    save: str = "balanced",
+    style: str = "production",
+) -> str:
     """Return the Python source of the torch module of an operation.
 
     The module defines a function with the name of the operation. Its tensors are positional, its
@@ -174,6 +182,9 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         blocks: an index to process in blocks, so that a large intermediate never exists in full.
         save: "balanced" saves inputs, outputs, and intermediates that are cheaper to keep than to
             recompute; "least" saves inputs and outputs only.
+        style: "production" is fast and checks its arguments; "plain" is short and read like the
+            formulas: a Function in public calls of torch, without autocast, forward mode, fused
+            kernels or checks of the arguments. It saves inputs and outputs only.
 
     Raises:
         LoweringError: torch operations cannot express the operation.
@@ -186,6 +197,10 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
     """
     check_operation(op)
     least = saves_least(save)
+    if is_plain(style):
+        if blocks is not None or least:
+            raise DeriveError(f"{op.name}: a plain module takes neither blocks= nor save=")
+        return _plain_source(op)
     if blocks is not None:
         if least:
             raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
@@ -207,6 +222,29 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
         text = emit(code, variants, tests, doc)
+        return check_code(op.name, text)
+
+
+def _plain_source(op: Operation) -> str:
+    """Return the source of a plain module."""
+    with working(op.name):
+        code = coded(op)
+        named, split = code.operation, common_output(code.operation)
+        if split is not None:
+            common, shown = split.common, common_output(op)
+            parts = [PlainPart(None, common, pipeline.plain_program(common, None))]
+            finish = {
+                option: pipeline.plain_program(rest, None).forward if rest else ()
+                for option, rest in split.options.items()
+            }
+            derivations = [] if shown is None else [formulas_of(shown.common, None)]
+        else:
+            parts = [
+                PlainPart(option, named, pipeline.plain_program(named, option))
+                for option, _ in options(named)
+            ]
+            finish, derivations = {}, [formulas_of(op, option) for option, _ in options(op)]
+        text = emit_plain(code, PlainModule(tuple(parts), finish), derivations)
         return check_code(op.name, text)
 
 

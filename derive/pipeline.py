@@ -36,6 +36,7 @@ from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
 from derive.lowering.layout_conversion import Border
 from derive.lowering.lowering_input import LoweringInput
+from derive.lowering.plain import lower_plain
 from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
@@ -273,6 +274,15 @@ def specialized(op: Operation, option: str | None, least: bool = False) -> Progr
     unit = derive_option(op, option, None)
     made = lower(Code(unit, keeps=False)).program if least else program_of(op, option)
     return lower(Code(unit, made=made), SPECIALIZE).program
+
+
+@lru_cache(maxsize=256)
+@no_recursion_leaves
+def plain_program(op: Operation, option: str | None) -> Program:
+    """Return the program of one option in public calls of torch, any of which has a derivative."""
+    unit = derive_option(op, option, None)
+    with working(op.name), translating_errors(unit.given, unit.shown_names):
+        return lower_plain(partial(lowering_input, unit))
 
 
 def stage_backward(

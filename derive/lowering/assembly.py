@@ -31,7 +31,7 @@ from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
-from derive.program.cse import Line, tidy
+from derive.program.cse import Line, is_short, tidy
 from derive.program.gradient_predication import (
     Needs,
     fill_output_masks,
@@ -40,7 +40,12 @@ from derive.program.gradient_predication import (
     softmaxes_shared,
 )
 from derive.program.guard_elimination import unguarded
-from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
+from derive.program.legalize import (
+    legalize_arange,
+    legalize_group_axes,
+    legalize_vmap_calls,
+    public_calls,
+)
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
 from derive.program.roundings import Roundings
@@ -187,6 +192,21 @@ def share_subexpressions(body: Body) -> Body:
 
 
 @as_pass
+def call_publicly(body: Body) -> Body:
+    """A call that only saves time is one of the public functions of torch."""
+    lines = (replace(line, code=public_calls(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def share_long_terms(body: Body) -> Body:
+    """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
+    reserved = body.spec.reserved
+    lines = multiplied_once(body.spec.border, list(body.lines), reserved)
+    return replace(body, lines=tuple(tidy(lines, set(reserved), WIDTH, is_short)))
+
+
+@as_pass
 def add_kept_axes(body: Body) -> Body:
     """An argument without the axes that a flag can keep gets them."""
     return replace(body, lines=(*lines_read(body.spec.entry, body.lines), *body.lines))
@@ -304,4 +324,9 @@ TANGENTS = (
     share_subexpressions,
     legalize_calls,
     read_shapes_first,
+)
+PLAIN_FORWARD = (convert_layouts, read_sizes, call_publicly, share_long_terms, read_shapes_first)
+PLAIN_BACKWARD = (
+    *(convert_layouts, read_sizes, call_publicly, share_long_terms),
+    *(add_kept_axes, predicate_gradients, read_saved_shapes),
 )

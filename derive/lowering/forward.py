@@ -23,6 +23,7 @@ from derive.lowering.lowering_input import (
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_values import Offer, offered
 from derive.notation.operation import Operation
+from derive.passes import Pass
 from derive.program.cse import Line
 from derive.program.torch_ir import (
     Attribute,
@@ -50,7 +51,9 @@ class Forward:
     stored: set[str] = field(default_factory=set)
     """The names that hold a tensor in its outer layout, in which the backward receives it."""
 
-    def body(self, statistics: Collection[str] = ()) -> Body:
+    def body(
+        self, statistics: Collection[str] = (), passes: Sequence[Pass[Body]] = FORWARD
+    ) -> Body:
         """Return the body of the forward, with these statistics as additional results."""
         op, lets, border = self.given.op, self.given.lets, self.given.border.again()
         said = [lets.display_name(name) for name in statistics]
@@ -71,7 +74,7 @@ class Forward:
             exact=bool(statistics),
             unaliased=[*outputs, *said],
         )
-        made = assemble(spec, self._statements(statistics), FORWARD)
+        made = assemble(spec, self._statements(statistics), passes)
         self.stored.update(border.stored)
         return made
 

@@ -138,11 +138,15 @@ class Border:
         if owner is None:
             self.shapes.used[tensor] = None
             return Name(f"{tensor}_shape")
-        items = [self._size(axis) for axis in owner.axes]
+        items = list(self.sizes(tensor))
         lost = [(kept_place(self.op, owner.axes, p), p) for p in self._lost(owner) if kept]
         for at, p in reversed(sorted(lost, key=lambda pair: pair[0])):
             items.insert(at, Unary("*", Conditional(Name(p.name), Tuple((literal(1),)), Tuple(()))))
         return Tuple(tuple(items))
+
+    def sizes(self, tensor: str) -> tuple[Code, ...]:
+        """Return the sizes of the axes of an input or an equation, read from other tensors."""
+        return tuple(map(self._size, self.outside[tensor]))
 
     def _size(self, axis: Expr) -> Code:
         match axis:

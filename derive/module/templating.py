@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -67,10 +67,28 @@ def _helpers() -> dict[str, list[str]]:
     return {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
 
 
+@cache
+def _plain_helpers() -> dict[str, list[str]]:
+    """Return helper name -> lines: those of plain modules, then all others."""
+    parts = _template("helpers/plain.py").rstrip("\n").split("\n\n\n")
+    functions = (part for part in parts if part.startswith("def "))
+    return _helpers() | {f[len("def ") : f.index("(")]: f.split("\n") for f in functions}
+
+
+def plain_helpers_in(lines: Sequence[str]) -> list[str]:
+    """Return the source of the helper functions of a plain module."""
+    return _called_helpers(_plain_helpers(), lines)
+
+
 def helpers_in(lines: Sequence[str]) -> list[str]:
     """Return the source of the helper functions that the code calls, directly or not."""
+    return _called_helpers(_helpers(), lines)
+
+
+def _called_helpers(helpers: Mapping[str, list[str]], lines: Sequence[str]) -> list[str]:
+    """Return the source of those of the helpers that the code calls, directly or not."""
     found: list[str] = []
-    for name, own in _helpers().items():
+    for name, own in helpers.items():
         every = "\n".join((*lines, *found, ""))
         if f"{name}(" in every or f"@{name}\n" in every:
             found += [*own, "", ""]

@@ -58,6 +58,17 @@ def saves_least(save: str) -> bool:
     return save == "least"
 
 
+STYLES = ("production", "plain")
+""""production" has kernels and checks, "plain" is the formulas as a Function."""
+
+
+def is_plain(style: str) -> bool:
+    """True if the module is to be read rather than run."""
+    if style not in STYLES:
+        raise DeriveError(f"style={style!r}: must be one of {', '.join(map(repr, STYLES))}")
+    return style == "plain"
+
+
 def known_target(op: Operation, of: str | None) -> str:
     """Return the output to differentiate: ``of``, the only float one, or the only scalar."""
     equations = {e.name: e for e in op.equations}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from derive.algebra.expr import accesses
-from derive.notation.operation import Choice, Operation
+from derive.notation.operation import Choice, Equation, Operation
 
 
 def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
@@ -28,7 +28,13 @@ def without_choice(op: Operation, option: str | None) -> Operation:
 
 def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
     """Return op with these outputs and the equations that they depend on."""
-    wanted = set(outputs)
+    parts = (op.inputs, op.parameters, depended_on(op, outputs), outputs, op.extents)
+    return type(op).resolved(op.name, *parts, stable=op.stable)
+
+
+def depended_on(op: Operation, names: tuple[str, ...]) -> tuple[Equation, ...]:
+    """Return the equations with these names and those that they depend on, in order."""
+    wanted = set(names)
     kept = []
     for equation in reversed(op.equations):
         if equation.name in wanted:
@@ -36,6 +42,4 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
             wanted |= {a.tensor for a in accesses(equation.body)}
             if equation.axes:
                 wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
-    equations = tuple(reversed(kept))
-    parts = (op.inputs, op.parameters, equations, outputs, op.extents)
-    return type(op).resolved(op.name, *parts, stable=op.stable)
+    return tuple(reversed(kept))

@@ -1,0 +1,39 @@
+"""The helper functions of plain modules, in public calls of torch.
+
+They take the place of those of the same name in the other files. Read as text by
+``derive.module.templating``; each function comes before those that it calls.
+"""
+
+import torch
+from own import _one_more, _or_last
+
+
+def _selected_inside(x, dim, index):
+    """x.index_select, and 0 for what is no position of the axis."""
+    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+
+
+def _gathered_inside(x, dim, index):
+    """x.gather, and 0 for what is no position of the axis."""
+    return _one_more(x, dim).gather(dim, _or_last(index, x.shape[dim]))
+
+
+def _index_added_inside(x, dim, index, y, alpha=1):
+    """x.index_add without what is no position of the axis."""
+    added = _one_more(x, dim).index_add(dim, _or_last(index, x.shape[dim]), y, alpha=alpha)
+    return added.narrow(dim, 0, x.shape[dim])
+
+
+def _scatter_added_inside(x, dim, index, y):
+    """x.scatter_add without what is no position of the axis."""
+    added = _one_more(x, dim).scatter_add(dim, _or_last(index, x.shape[dim]), y)
+    return added.narrow(dim, 0, x.shape[dim])
+
+
+def _product_of_others(x, dim):
+    """The product of all other elements along dim."""
+    x = x.movedim(dim, -1)
+    one = torch.ones_like(x[..., :1])
+    left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
+    right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
+    return (left * right).movedim(-1, dim)
