@@ -12,7 +12,7 @@ from derive.check.distributed import replicated
 from derive.check.exporting import exported, in_onnx
 from derive.check.grad_masks import missing, subsets
 from derive.check.in_place import in_place, saved, subclass, unchanged
-from derive.check.low_precision import autocast, low, mixed
+from derive.check.low_precision import autocast, low, mixed, runs_low
 from derive.check.rounding import float32, lost_digits
 from derive.check.strides import strides, twice
 from derive.check.tracing import compiled, traced, without_data
@@ -150,3 +150,27 @@ ALL = (
     ),
 )
 """Run by ``derive verify --all``."""
+
+_KEPT = ("vmap", "strides", "subsets", "missing", "unchanged", "meta", "compile", "export")
+
+PLAIN = (
+    *VALUES,
+    *(c for c in GRADIENTS if c.name == "reference"),
+    Column(
+        "gradcheck",
+        "Jacobians of reverse mode equal finite differences of the code",
+        partial(gradcheck, forward=False),
+        order=1,
+    ),
+    *(c for c in GRADIENTS if c.name == "gradgradcheck"),
+    *(c for c in ALL if c.name in _KEPT),
+    *(
+        Column(
+            dtype, f"{dtype} runs, and gives {dtype}", partial(runs_low, dtype=dtype), typical=True
+        )
+        for dtype in ("bfloat16", "float16")
+    ),
+)
+"""What holds of a plain module. Its gradients, `PLAIN_GRADIENTS`, run before it is written."""
+
+PLAIN_GRADIENTS = tuple(c for c in PLAIN if c.name in {g.name for g in GRADIENTS})

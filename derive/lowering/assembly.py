@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from derive.algebra import substitution
+from derive.lowering.ground.group_axes import named_later
 from derive.lowering.ground.value import Value
 from derive.lowering.layout_conversion import (
     Border,
@@ -44,15 +46,19 @@ from derive.program.legalize import (
     legalize_arange,
     legalize_group_axes,
     legalize_vmap_calls,
-    public_calls,
 )
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
+from derive.program.public_calls import with_public_calls
+from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
-from derive.program.torch_ir import Name, names_in
+from derive.program.torch_ir import Name, names_in, values_in
 
 WIDTH = 76
 """The greatest width of a line of code, without its indentation."""
+
+PLAIN_WIDTH = 80
+"""The same, in a plain module, all of whose lines are those of methods."""
 
 NO_PRECISION = Precision()
 
@@ -192,9 +198,27 @@ def share_subexpressions(body: Body) -> Body:
 
 
 @as_pass
+def name_group_axes(body: Body) -> Body:
+    """The axes of a group, and the letters of an einsum, have the names of the user."""
+    lines = (
+        replace(line, code=substitution.replace(line.code, named_later)) for line in body.lines
+    )
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def keep_reduced_axes(body: Body) -> Body:
+    """A reduction keeps its axes if all readers insert them again."""
+    spec = body.spec
+    numbers = [p.name for p in spec.border.op.parameters]
+    results = {*spec.leaving, *spec.border.op.outputs}
+    return replace(body, lines=tuple(with_kept_axes(body.lines, results, numbers)))
+
+
+@as_pass
 def call_publicly(body: Body) -> Body:
-    """A call that only saves time is one of the public functions of torch."""
-    lines = (replace(line, code=public_calls(line.code)) for line in body.lines)
+    """A call that only saves time is a public function of torch."""
+    lines = (replace(line, code=with_public_calls(line.code)) for line in body.lines)
     return replace(body, lines=tuple(lines))
 
 
@@ -203,7 +227,7 @@ def share_long_terms(body: Body) -> Body:
     """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
     reserved = body.spec.reserved
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
-    return replace(body, lines=tuple(tidy(lines, set(reserved), WIDTH, is_short)))
+    return replace(body, lines=tuple(tidy(lines, set(reserved), PLAIN_WIDTH, is_short)))
 
 
 @as_pass
@@ -230,6 +254,15 @@ def read_saved_shapes(body: Body) -> Body:
     lines = with_saved_shapes(body.lines, body.needs, saved)
     lines = with_kept_shapes(lines, body.needs, inputs, border)
     return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def read_shapes_of_saved(body: Body) -> Body:
+    """A shape is read from a tensor whose elements are read too."""
+    border = body.spec.border
+    read = {name for line in body.lines for name in values_in(line.code)}
+    saved = [name for name in body.spec.saved if name in read and name not in border.entered]
+    return replace(body, lines=tuple(own_shapes(body.lines, saved)))
 
 
 @as_pass
@@ -325,8 +358,9 @@ TANGENTS = (
     legalize_calls,
     read_shapes_first,
 )
-PLAIN_FORWARD = (convert_layouts, read_sizes, call_publicly, share_long_terms, read_shapes_first)
-PLAIN_BACKWARD = (
-    *(convert_layouts, read_sizes, call_publicly, share_long_terms),
-    *(add_kept_axes, predicate_gradients, read_saved_shapes),
+_PLAIN = (
+    *(convert_layouts, name_group_axes, read_sizes),
+    *(keep_reduced_axes, share_long_terms, call_publicly),
 )
+PLAIN_FORWARD = (*_PLAIN, read_shapes_first)
+PLAIN_BACKWARD = (*_PLAIN, add_kept_axes, predicate_gradients, read_shapes_of_saved)

@@ -63,9 +63,7 @@ class BackwardInput:
     """The statistics that are differentiated: each has a cotangent, which may be None."""
 
 
-def lower_backward(
-    request: BackwardInput, passes: Sequence[Pass[Body]] | None = None
-) -> Program:
+def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None = None) -> Program:
     """Return the program of this backward, in which no statistic is kept for its shape alone."""
     first_order = bool(request.statistics and request.kernels)
     passes = passes or (FIRST_ORDER if first_order else BACKWARD)
@@ -142,7 +140,13 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
     cotangents = [own for _, own in backward.cotangents]
     like = Name(cotangents[0]) if cotangents else like_input(op)
     scope = Lowering(
-        *(find, frame_of(op), {**tensors, **request.statistics}, like, integers_of(op)),
+        *(
+            find,
+            frame_of(op, request.given.frames),
+            {**tensors, **request.statistics},
+            like,
+            integers_of(op),
+        ),
         *(frozenset(adjoints), request.kernels),
     )
     for pattern in request.kernels:

@@ -95,7 +95,7 @@ def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:
     """Lower the forward with these kernels."""
     op, lets = given.op, given.lets
     tensors = input_values(op)
-    parts = (lets.get, frame_of(op), dict(tensors), like_input(op), integers_of(op))
+    parts = (lets.get, frame_of(op, given.frames), dict(tensors), like_input(op), integers_of(op))
     scope = Lowering(*parts, kernels=kernels)
     for name in op.outputs:
         scope.tensor(name)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from derive.errors import LoweringError
 from derive.lowering.assembly import PLAIN_BACKWARD, PLAIN_FORWARD
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.forward import forward_of
-from derive.lowering.ground.value import NeedsFlatGroups
+from derive.lowering.ground.group_axes import GroupAxesFrame
 from derive.lowering.lowering_input import LoweringInput
 from derive.program.program import Program
 
@@ -20,8 +21,10 @@ from derive.program.program import Program
 def lower_plain(layouts: Callable[[bool], LoweringInput]) -> Program:
     """Lower forward and backward; ``layouts(True)`` has one axis for each group."""
     try:
-        return _lowered(layouts(False))
-    except NeedsFlatGroups:
+        return _lowered(replace(layouts(False), frames=GroupAxesFrame))
+    except LoweringError:
+
+            print("FLAT", layouts(False).op.name, e)
         return _lowered(layouts(True))
 
 

@@ -184,10 +184,11 @@ def _outcome(op: Operation, program: Program) -> str:
 def _setup(op: Operation, program: Program) -> list[str]:
     """Return the lines of setup_context: what the backward reads is kept."""
     saved, silent = [s.name for s in program.saved], _silent(program)
-    here = [x for x in program.setup if not _is_read_later(x, saved)]
+    here, later = _sizes_at(program)
+    parameters = _kept_parameters(program, later)
     shapes = [x for x in program.kept_shapes if x not in saved]
     read = {*saved, *shapes, *(name for x in here for name in names_in(x.code))}
-    targets = [_target(name, read, program.kept_parameters) for name in arguments(op)]
+    targets = [_target(name, read, parameters) for name in arguments(op)]
     lines = _unpacked(targets, "inputs")
     outcome = _outcome(op, program)
     if len(program.outputs) > 1 or outcome != program.outputs[0]:
@@ -224,20 +225,39 @@ def _unpacked(targets: Sequence[str], source: str) -> list[str]:
     return [whole] if wanted else []
 
 
-def _is_read_later(line: Line, saved: Sequence[str]) -> bool:
-    """True if the backward can compute a shape of saved tensors itself."""
-    return all(name in saved or name.endswith(("_shape", "_axis")) for name in names_in(line.code))
+def _sizes_at(program: Program) -> tuple[list[Line], list[Line]]:
+    """Return the lines of sizes that setup_context computes, and those that the backward can.
+
+    The backward has the saved tensors, the parameters, and its own lines.
+    """
+    known = {*(s.name for s in program.saved), *program.parameters}
+    here, later = [], []
+    for line in program.setup:
+        if known.issuperset(names_in(line.code)):
+            known.add(line.name)
+            later.append(line)
+        else:
+            here.append(line)
+    return here, later
+
+
+def _kept_parameters(program: Program, later: Sequence[Line]) -> list[str]:
+    """Return the parameters that the backward reads, with those that these lines read."""
+    read = {*program.kept_parameters, *(name for x in later for name in names_in(x.code))}
+    return [name for name in program.parameters if name in read]
 
 
 def _backward(op: Operation, program: Program) -> list[str]:
     """Return the lines of backward: what is saved, then each gradient."""
     saved = [s.name for s in program.saved]
-    here = [x for x in program.setup if _is_read_later(x, saved)]
-    own = [Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in program.kept_shapes if t in saved]
-    lines = [*here, *own, *_gradient_lines(program)]
-    kept = [x.name for x in program.setup if x not in here and x.name in program.kept_groups]
+    here, later = _sizes_at(program)
+    own = [
+        Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in program.kept_shapes if t in saved
+    ]
+    lines = [*later, *own, *_gradient_lines(program)]
+    kept = [x.name for x in here if x.name in program.kept_groups]
     kept += [f"{t}_shape" for t in program.kept_shapes if t not in saved]
-    lines, first = _on_ctx(lines, (*program.kept_parameters, *kept))
+    lines, first = _on_ctx(lines, (*_kept_parameters(program, later), *kept))
     made = []
     if saved:
         target = f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved)

@@ -33,7 +33,9 @@ def common_output(op: Operation) -> CommonOutput | None:
             continue
         if others and all(_reduces(op, equations[n], common) for n in others.values()):
             whole = without_choice(op, option)
-            return CommonOutput(whole, {o: _beyond(whole, op, n, common) for o, n in outputs.items()})
+            return CommonOutput(
+                whole, {o: _beyond(whole, op, n, common) for o, n in outputs.items()}
+            )
     return None
 
 

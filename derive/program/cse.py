@@ -52,7 +52,10 @@ class Line:
 
 
 def tidy(
-    lines: Sequence[Line], taken: set[str], width: int, repeatable: Callable[[Code], bool] | None = None
+    lines: Sequence[Line],
+    taken: set[str],
+    width: int,
+    repeatable: Callable[[Code], bool] | None = None,
 ) -> list[Line]:
     """Return equivalent statements: single-use names inlined, repeats named, lines cut to width.
 

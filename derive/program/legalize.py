@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from derive.algebra.substitution import replace
 from derive.program.torch_ir import (
     Attribute,
-    Binary,
     Code,
     FunctionCall,
     Keyword,
     Literal,
     MethodCall,
     Name,
-    literal,
 )
 
 
@@ -72,19 +70,6 @@ def _of_reshape(code: Code) -> tuple[str, tuple[Code, ...]] | None:
     return None
 
 
-def _of_public(code: Code) -> tuple[str, tuple[Code, ...]] | None:
-    zero = literal(0)
-    match code:
-        case FunctionCall("_where", args):
-            return "torch.where", args
-        case FunctionCall("torch.ops.aten.threshold_backward", (g, x, bound)):
-            return "torch.where", (Binary(">", x, bound), g, zero)
-        case FunctionCall("torch.ops.aten.hardtanh_backward", (g, x, least, most)):
-            inside = Binary("&", Binary(">", x, least), Binary("<", x, most))
-            return "torch.where", (inside, g, zero)
-    return None
-
-
 legalize_group_axes = Rule(
     "along an axis that precedes a group, whose axes may have size 1 or be absent, torch takes ten "
     "times as long: for [512, 8192, 1] along 1 than for [512, 8192]",
@@ -118,14 +103,4 @@ legalize_vmap_calls = Rule(
         "torch.exp(x)": "torch.exp(x)",
     },
 )
-public_calls = Rule(
-    "what a reader knows is called: a selection is torch.where",
-    _of_public,
-    {
-        "_where(x > 0, x, 0)": "torch.where(x > 0, x, 0)",
-        "torch.ops.aten.threshold_backward(g, x, 0)": "torch.where(x > 0, g, 0)",
-        "torch.ops.aten.hardtanh_backward(g, x, -3, 3)": "torch.where((x > -3) & (x < 3), g, 0)",
-        "torch.relu(x)": "torch.relu(x)",
-    },
-)
-RULES = (legalize_group_axes, legalize_arange, legalize_vmap_calls, public_calls)
+RULES = (legalize_group_axes, legalize_arange, legalize_vmap_calls)

@@ -245,6 +245,9 @@ _ROWS = (
     _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
     _fresh("vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
+    _picks("_indexed"),
+    replace(_reduces("_sum_over", "total"), alias=Alias.SAME),
+    replace(_reduces("_mean_over", "average"), alias=Alias.SAME),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
     *map(_picks, ("gather", "_gathered_if_any")),
     _picks("_gathered", alias=Alias.FRESH_VIEW),

@@ -8,6 +8,16 @@ import torch
 from own import _one_more, _or_last
 
 
+def _sum_over(x, axes, keepdim=False):
+    """x.sum(axes); x itself over no axes, where torch would sum over all."""
+    return x.sum(axes, keepdim) if axes else x
+
+
+def _mean_over(x, axes, keepdim=False):
+    """x.mean(axes); x itself over no axes, where torch would take the mean of all."""
+    return x.mean(axes, keepdim) if axes else x
+
+
 def _selected_inside(x, dim, index):
     """x.index_select, and 0 for what is no position of the axis."""
     return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))

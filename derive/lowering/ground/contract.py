@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
-from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, broadcast, place_number
+from derive.lowering.ground.value import Frame, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
 from derive.program.torch_ir import (
     Attribute,
@@ -21,11 +21,8 @@ from derive.program.torch_ir import (
     Code,
     Dim,
     FunctionCall,
-    Literal,
     Tuple,
 )
-
-_LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 
 def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
@@ -275,14 +272,7 @@ def _with_run_index(indices: Sequence[Index], run: tuple[Index, ...]) -> list[In
 def _einsum(
     frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
 ) -> Value:
-    groups = [i for i in layout if i.group]
-    if len(groups) > 1 or any(i.group for i in shared):
-        raise NeedsFlatGroups("einsum over groups")
-    letters = iter(_LETTERS)
-    names = {i: "..." if i.group else next(letters) for i in layout}
     result = [i for i in layout if i not in shared]
-    sides = ["".join(names[i] for i in v.indices) for v in (a, b)]
-    target = "".join(names[i] for i in result)
-    equation = Literal(f'"{sides[0]},{sides[1]}->{target}"')
+    equation = frame.einsum_equation([a.indices, b.indices, result], layout)
     code: Code = FunctionCall("torch.einsum", (equation, a.code, b.code))
     return Value(code, tuple(result))
