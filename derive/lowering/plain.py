@@ -23,8 +23,6 @@ def lower_plain(layouts: Callable[[bool], LoweringInput]) -> Program:
     try:
         return _lowered(replace(layouts(False), frames=GroupAxesFrame))
     except LoweringError:
-
-            print("FLAT", layouts(False).op.name, e)
         return _lowered(layouts(True))
 
 
