@@ -151,9 +151,10 @@ ALL = (
 )
 """Run by ``derive verify --all``."""
 
-_KEPT = ("vmap", "strides", "subsets", "missing", "unchanged", "meta", "compile", "export")
+_OF_ANY_MODULE = ("vmap", "strides", "subsets", "missing", "unchanged", "meta", "compile", "export")
+"""The checks of any module, beside those of its values and gradients."""
 
-PLAIN = (
+PLAIN_GRADIENTS = (
     *VALUES,
     *(c for c in GRADIENTS if c.name == "reference"),
     Column(
@@ -163,14 +164,20 @@ PLAIN = (
         order=1,
     ),
     *(c for c in GRADIENTS if c.name == "gradgradcheck"),
-    *(c for c in ALL if c.name in _KEPT),
+)
+"""The same as `GRADIENTS`, for a plain module."""
+
+PLAIN = (
+    *PLAIN_GRADIENTS,
+    *(c for c in ALL if c.name in _OF_ANY_MODULE),
     *(
         Column(
-            dtype, f"{dtype} runs, and gives {dtype}", partial(runs_low, dtype=dtype), typical=True
+            dtype,
+            f"{dtype} runs, and gives {dtype}",
+            partial(runs_low, dtype=dtype),
+            typical=True,
         )
         for dtype in ("bfloat16", "float16")
     ),
 )
-"""What holds of a plain module. Its gradients, `PLAIN_GRADIENTS`, run before it is written."""
-
-PLAIN_GRADIENTS = tuple(c for c in PLAIN if c.name in {g.name for g in GRADIENTS})
+"""What holds of a plain module."""

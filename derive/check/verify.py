@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from derive.check.check import Column, NotApplicable
-from derive.check.checks import GRADIENTS, QUICK, VALUES
+from derive.check.checks import GRADIENTS, PLAIN, PLAIN_GRADIENTS, QUICK, VALUES
 from derive.check.invoke import Function
 from derive.check.rounding_adjudication import Verdict, rounding, steadiest, verdict
 from derive.check.samples import Sample, cases, sample
 from derive.errors import VerificationError
 from derive.memory import loaded
-from derive.module.docstrings import blocks_of
+from derive.module.docstrings import blocks_of, module_style
 from derive.notation.operation import Operation
 
 _Asking = Callable[[Function, Sample], str]
@@ -69,7 +69,8 @@ def _in_blocks(function: Function) -> Function:
 
 def verify_source(op: Operation, text: str) -> None:
     """Raise a VerificationError unless the module computes op and its gradients."""
-    for check in gradients_of(op, load_source(op, text)):
+    columns = PLAIN_GRADIENTS if module_style(text) == "plain" else GRADIENTS
+    for check in gradients_of(op, load_source(op, text), columns=columns):
         if not check.ok:
             option = "" if check.option is None else f" ({check.option})"
             raise VerificationError(
@@ -77,11 +78,21 @@ def verify_source(op: Operation, text: str) -> None:
             )
 
 
-def gradients_of(op: Operation, function: Function, seed: int = 0) -> Iterator[Check]:
-    """Check values and gradients on every case, all of `GRADIENTS` on the typical one."""
+def columns_of(text: str, columns: Sequence[Column]) -> Sequence[Column]:
+    """Return those of the columns that hold of a module of this text, in its style."""
+    if module_style(text) != "plain":
+        return columns
+    asked = {column.name for column in columns}
+    return [column for column in PLAIN if column.name in asked]
+
+
+def gradients_of(
+    op: Operation, function: Function, seed: int = 0, columns: Sequence[Column] = GRADIENTS
+) -> Iterator[Check]:
+    """Check values and gradients on every case, all of the columns on the typical one."""
     for case in cases(op):
         made = sample(op, case, seed)
-        for column in GRADIENTS if case.label == "typical" else VALUES:
+        for column in columns if case.label == "typical" else VALUES:
             yield _check_result(op, column, function, made)
 
 

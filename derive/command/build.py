@@ -27,11 +27,12 @@ _VERIFIED = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """The build request for a module: the operation, its blocked index, and what it saves."""
+    """The build request for a module: operation, blocked index, what it saves, style."""
 
     operation: Operation
     blocks: str | None = None
     save: str = "balanced"
+    style: str = "production"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveE
 
 
 def _build_module(asked: Asked) -> BuiltModule:
-    return BuiltModule(asked.operation, source(asked.operation, asked.blocks, asked.save))
+    text = source(asked.operation, asked.blocks, asked.save, asked.style)
+    return BuiltModule(asked.operation, text)
 
 
 def _costed(asked: Asked) -> BuiltModule:
@@ -90,7 +92,7 @@ def checked(
 
 
 def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
-    from derive.check.verify import checks_of, load_source
+    from derive.check.verify import checks_of, columns_of, load_source
 
     op, path = asked
     if path is None:
@@ -103,7 +105,7 @@ def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None
             f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; run `derive "
             "check` to see how to fix it"
         ) from None
-    return list(checks_of(op, function, columns=columns))
+    return list(checks_of(op, function, columns=columns_of(text, columns)))
 
 
 def _pair_name(asked: tuple[Operation, Path | None]) -> str:

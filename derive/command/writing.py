@@ -28,6 +28,7 @@ from derive.command.options import (
     Quiet,
     Saves,
     Specs,
+    Styles,
     hush,
     need_torch,
     warn,
@@ -58,6 +59,7 @@ def generate(
     ] = False,
     blocks: Blocks = None,
     save: Saves = None,
+    style: Styles = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
@@ -77,7 +79,7 @@ def generate(
         from derive.command.module_options import build_requests, scheduled
 
         index = scheduled(blocks or (), operations)
-        asked_of = build_requests(folder, operations, index, save)
+        asked_of = build_requests(folder, operations, index, save, style)
         modules, failures = _modules(asked_of, keep_going)
         for module in modules:
             warn(module.warnings)

@@ -49,7 +49,7 @@ from derive.program.legalize import (
 )
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
-from derive.program.public_calls import with_public_calls
+from derive.program.public_calls import with_public_calls, with_subscripts
 from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import Name, names_in, values_in
@@ -223,6 +223,13 @@ def call_publicly(body: Body) -> Body:
 
 
 @as_pass
+def read_by_subscripts(body: Body) -> Body:
+    """The elements of a first axis at positions are x[positions]."""
+    lines = (replace(line, code=with_subscripts(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
 def share_long_terms(body: Body) -> Body:
     """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
     reserved = body.spec.reserved
@@ -360,7 +367,7 @@ TANGENTS = (
 )
 _PLAIN = (
     *(convert_layouts, name_group_axes, read_sizes),
-    *(keep_reduced_axes, share_long_terms, call_publicly),
+    *(keep_reduced_axes, call_publicly, share_long_terms, read_by_subscripts),
 )
 PLAIN_FORWARD = (*_PLAIN, read_shapes_first)
 PLAIN_BACKWARD = (*_PLAIN, add_kept_axes, predicate_gradients, read_shapes_of_saved)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from derive.lowering.assembly import PLAIN_WIDTH
 from derive.lowering.groups import group_shapes
 from derive.lowering.layout_conversion import Border, lines_read, own_shapes
 from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text
-from derive.module.docstrings import title
+from derive.module.docstrings import OMITTED, title
 from derive.module.function_codegen import arguments, camel_case, return_statement
 from derive.module.name_mangling import Coded, with_own_meanings
 from derive.module.pretty_printer import (
@@ -41,11 +42,9 @@ from derive.program.torch_ir import (
     Tuple,
     names_in,
     replaced,
+    text,
 )
 from derive.reports.result import Formulas
-
-OMITTED = "Plain torch, without autocast, forward mode, fused kernels or checks of the arguments."
-"""The line of a plain module that says what it leaves out."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,10 @@ def _body(lines: Sequence[Line], results: Sequence[str], indent: int) -> list[st
 
 def _outcome(op: Operation, program: Program) -> str:
     """Return the name of what forward returned: that of the only output, if no input has it."""
-    names = (*(program.outputs if len(program.outputs) == 1 else ()), "outputs", "_outputs")
-    return next(name for name in names if name not in arguments(op))
+    alone = program.outputs if len(program.outputs) == 1 else ()
+    names: tuple[str, ...] = (*alone, "outputs", "_outputs")
+    taken = set(arguments(op))
+    return next(name for name in names if name not in taken)
 
 
 def _setup(op: Operation, program: Program) -> list[str]:
@@ -195,8 +196,9 @@ def _setup(op: Operation, program: Program) -> list[str]:
         names = [name if name in (*saved, *silent) else "_" for name in program.outputs]
         lines += _unpacked(names, outcome) if len(names) > 1 else [f"{names[0]} = {outcome}"]
     lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8) if silent else []
-    lines += [s for x in here for s in assigned(x, 8)]
-    lines += [f"ctx.{x.name} = {x.name}" for x in here if x.name in program.kept_groups]
+    given: dict[Code, Code] = {Name(name): _on_ctx(name) for name in parameters}
+    lines += [s for x in here for s in assigned(replace(x, code=replaced(x.code, given)), 8)]
+    lines += [f"ctx.{name} = {name}" for name in _kept_sizes(program, here, later)]
     lines += [f"ctx.{name}_shape = {name}.shape" for name in shapes]
     if saved and saved == arguments(op):
         return [*lines[1:], "ctx.save_for_backward(*inputs)"]
@@ -228,17 +230,22 @@ def _unpacked(targets: Sequence[str], source: str) -> list[str]:
 def _sizes_at(program: Program) -> tuple[list[Line], list[Line]]:
     """Return the lines of sizes that setup_context computes, and those that the backward can.
 
-    The backward has the saved tensors, the parameters, and its own lines.
+    The backward has the saved tensors, the parameters, and all sizes that are kept.
     """
     known = {*(s.name for s in program.saved), *program.parameters}
-    here, later = [], []
+    here: list[Line] = []
+    later: list[Line] = []
     for line in program.setup:
-        if known.issuperset(names_in(line.code)):
-            known.add(line.name)
-            later.append(line)
-        else:
-            here.append(line)
+        (later if known.issuperset(names_in(line.code)) else here).append(line)
+        known.add(line.name)
     return here, later
+
+
+def _kept_sizes(program: Program, here: Sequence[Line], later: Sequence[Line]) -> list[str]:
+    """Return the sizes of setup_context that the backward reads."""
+    lines = [*later, *(x.line for x in program.backward)]
+    read = {name for x in lines for name in names_in(x.code)}
+    return [x.name for x in here if x.name in read]
 
 
 def _kept_parameters(program: Program, later: Sequence[Line]) -> list[str]:
@@ -255,9 +262,9 @@ def _backward(op: Operation, program: Program) -> list[str]:
         Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in program.kept_shapes if t in saved
     ]
     lines = [*later, *own, *_gradient_lines(program)]
-    kept = [x.name for x in here if x.name in program.kept_groups]
+    kept = _kept_sizes(program, here, later)
     kept += [f"{t}_shape" for t in program.kept_shapes if t not in saved]
-    lines, first = _on_ctx(lines, (*_kept_parameters(program, later), *kept))
+    lines, first = _with_kept(lines, (*_kept_parameters(program, later), *kept))
     made = []
     if saved:
         target = f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved)
@@ -273,15 +280,25 @@ _OFTEN = 3
 """Reads of a parameter from which on it has a name in the backward."""
 
 
-def _on_ctx(lines: list[Line], kept: Sequence[str]) -> tuple[list[Line], list[Line]]:
+def _with_kept(lines: list[Line], kept: Sequence[str]) -> tuple[list[Line], list[Line]]:
     """Return the lines with what is kept read from ctx, and lines that name what is read often."""
     reads = Counter(name for line in lines for name in names_in(line.code))
-    often = [name for name in kept if reads[name] >= _OFTEN or any(x.name == name for x in lines)]
-    new: dict[Code, Code] = {
-        Name(name): Attribute(Name("ctx"), name) for name in kept if name not in often
+    every: dict[Code, Code] = {Name(name): _on_ctx(name) for name in kept}
+    long = {
+        name
+        for line in lines
+        for name in names_in(line.code)
+        if len(f"{line.name} = {text(replaced(line.code, every))}") > PLAIN_WIDTH
     }
+    long |= {line.name for line in lines}
+    often = [name for name in kept if reads[name] >= _OFTEN or name in long]
+    new: dict[Code, Code] = {Name(name): _on_ctx(name) for name in kept if name not in often}
     read = [Line(line.name, replaced(line.code, new)) for line in lines]
-    return read, [Line(name, Attribute(Name("ctx"), name)) for name in often]
+    return read, [Line(name, _on_ctx(name)) for name in often]
+
+
+def _on_ctx(name: str) -> Code:
+    return Attribute(Name("ctx"), name)
 
 
 def _gradient_lines(program: Program) -> list[Line]:
@@ -300,7 +317,7 @@ def _gradient_lines(program: Program) -> list[Line]:
 
 
 def _public_body(code: Coded, module: PlainModule, classes: Sequence[str]) -> list[str]:
-    """Return the lines of the public function: defaults, the Function, what an option makes of it."""
+    """Return the lines of the public function: defaults, the Function, the choice of an output."""
     op, lines = code.operation, _default_lines(code.operation)
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     calls = [f"{name}.apply(" for name in classes]

@@ -187,7 +187,7 @@ def _is_cheap(code: Code) -> bool:
 
 
 def is_short(code: Code) -> bool:
-    """True if a repetition is shorter to read than a name: few characters, and no pass over rows."""
+    """True if a repetition reads better than a name: few characters, and no pass over rows."""
     return _is_cheap(code) or (len(text(code)) <= _SHORT and not _reduces_or_contracts(code))
 
 

@@ -20,13 +20,30 @@ def with_public_calls(code: Code) -> Code:
     """Return the code in public functions of torch.
 
     >>> from derive.program.torch_ir import text
-    >>> text(with_public_calls(FunctionCall("_indexed", (Name("x"), Name("at")))))
-    'x[at]'
+    >>> text(with_public_calls(FunctionCall("_where", (Name("c"), Name("x"), literal(0)))))
+    'torch.where(c, x, 0)'
     """
 
     def visit(part: Code) -> Code | None:
         made = _public(part)
         return None if made is None else made.map(with_public_calls)
+
+    return replace(code, visit)
+
+
+def with_subscripts(code: Code) -> Code:
+    """Return the code with reads of a first axis as subscripts.
+
+    >>> from derive.program.torch_ir import text
+    >>> text(with_subscripts(FunctionCall("_indexed", (Name("x"), Name("at")))))
+    'x[at]'
+    """
+
+    def visit(part: Code) -> Code | None:
+        match part:
+            case FunctionCall("_indexed", (x, at)):
+                return Subscript(with_subscripts(x), (with_subscripts(at),))
+        return None
 
     return replace(code, visit)
 
@@ -42,8 +59,6 @@ def _public(code: Code) -> Code | None:
         case FunctionCall("torch.ops.aten.hardtanh_backward", (g, x, least, most)):
             inside = Binary("&", Binary(">", x, least), Binary("<", x, most))
             return FunctionCall("torch.where", (inside, g, zero))
-        case FunctionCall("_indexed", (x, at)):
-            return Subscript(x, (at,))
         case MethodCall(x, "unflatten", (at, Tuple((Name() as count, Binary("//"))))):
             # The parameter is a size, so at least 1.
             return MethodCall(x, "unflatten", (at, Tuple((count, Unary("-", literal(1))))))

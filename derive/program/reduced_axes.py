@@ -120,6 +120,8 @@ def _absorbed(code: Code, views: _Views, numbers: Collection[str]) -> Code | Non
             return MethodCall(x, name, (dims, _KEEPS))
         case FunctionCall(name, (x, dims)) if torch_op(code).keeps and _inserts(dims, views):
             return FunctionCall(name, (x, dims, _KEEPS))
+        case MethodCall(x, "squeeze", (place,)) if views == (place,):
+            return x
         case Unary("-", x):
             inner = _absorbed(x, views, numbers)
             return None if inner is None else Unary("-", inner)

@@ -71,7 +71,8 @@ def _gather_axis(
 ) -> Value:
     """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
-    if new and any(i is not None and i.group for i in (*axes, *new)):
+    spread = frame.spreads_groups and len(new) == 1 and not new[0].group
+    if new and not spread and any(i is not None and i.group for i in (*axes, *new)):
         raise NeedsFlatGroups("an access along a group")
     place = frame.position(axes, n)
     if len(new) > 1:
