@@ -147,7 +147,8 @@ def _heading(op: Operation, part: PlainPart, d: Formulas) -> str:
     choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
     option = "" if part.option is None else f' for {choice}="{part.option}"'
     meanings = (f"{name} = ∂L/∂{output}" for output, name in d.cotangents)
-    return f"{', '.join((f'Gradients{option}', *meanings))}:"
+    word = "Gradients" if len(d.shown) > 1 else "Gradient"
+    return f"{', '.join((f'{word}{option}', *meanings))}:"
 
 
 # ------------------------------------------------------------------ the Function

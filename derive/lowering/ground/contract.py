@@ -21,6 +21,7 @@ from derive.program.torch_ir import (
     Code,
     Dim,
     FunctionCall,
+    Name,
     Tuple,
 )
 
@@ -131,6 +132,9 @@ def _contract_operands(
     layout = [i for i in order if i in in_a | in_b]
     if not shared:
         return elementwise_product(frame, a, b, layout)
+    if frame.spreads_groups and _is_weighted_sum(a, b):
+        whole = elementwise_product(frame, a, b, layout)
+        return _sum_out(frame, whole, shared, rank)
     product = _matmul(frame, a, b, shared, layout)
     if product is None or not _is_direct(product, a, b):
         product = _matmul_merged_runs(frame, a, b, shared, layout) or product
@@ -140,6 +144,13 @@ def _contract_operands(
         whole = elementwise_product(frame, a, b, layout)
         return _sum_out(frame, whole, shared, rank)
     return _einsum(frame, a, b, shared, layout)
+
+
+def _is_weighted_sum(a: Value, b: Value) -> bool:
+    """True if one operand has all indices of the other, and they are not two tensors with names."""
+    in_a, in_b = frozenset(a.indices), frozenset(b.indices)
+    named = isinstance(a.code, Name) and isinstance(b.code, Name)
+    return (in_a <= in_b or in_b <= in_a) and not named
 
 
 def _matmul(
