@@ -117,8 +117,9 @@ def _alibi_attention_forward(query, key, value, slopes):
     u = (position2 - position).to(wide)
     ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-    chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(chosen, -1).tril()
+    P = torch.softmax(
+        torch.where(position2 <= position, S, torch.finfo(wide).min), -1
+    ).tril()
     output = P.to(low) @ value
     return output, P
 
@@ -133,8 +134,8 @@ def _alibi_attention_forward_in_place(query, key, value, slopes):
     u = (position2 - position).to(wide)
     ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
     S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
-    chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(chosen, -1, out=chosen).tril_()
+    part = torch.where(position2 <= position, S, torch.finfo(wide).min)
+    P = torch.softmax(part, -1, out=part).tril_()
     output = P.to(low) @ value
     return output, P
 
@@ -152,19 +153,18 @@ def _alibi_attention_backward(ctx, G):
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
-        product = (grad_S.to(low) @ key).to(wide)
-        grad_query = product.div_(math.sqrt(query_shape[-1]))
+        grad_query = (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
     if ctx.needs_input_grad[1]:
-        product2 = (grad_S.mT.to(low) @ query).to(wide)
-        grad_key = product2.div_(math.sqrt(query_shape[-1]))
+        grad_key = (grad_S.mT.to(low) @ query).to(wide).div_(math.sqrt(query_shape[-1]))
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        position = _positions(query_shape[-2], G).unsqueeze(1)
-        u = (_positions(key_shape[-2], G) - position).to(wide)
-        part = query_shape[-3]
-        product3 = grad_S.sum_to_size((part, query_shape[-2], key_shape[-2])) * u
-        grad_slopes = product3.sum((1, 2))
+        u = (
+            _positions(key_shape[-2], G) - _positions(query_shape[-2], G).unsqueeze(1)
+        ).to(wide)
+        grad_slopes = (
+            grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2])) * u
+        ).sum((1, 2))
     return grad_query, grad_key, grad_value, grad_slopes
 
 
@@ -204,8 +204,9 @@ class _AlibiAttention(Function):
         u = (position2 - position).to(wide)
         ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-        chosen = torch.where(position2 <= position, S, torch.finfo(wide).min)
-        P = torch.softmax(chosen, -1).tril()
+        P = torch.softmax(
+            torch.where(position2 <= position, S, torch.finfo(wide).min), -1
+        ).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -221,9 +222,10 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part2 = query.shape[-3]
-            part3 = grad_S.sum_to_size((part2, query.shape[-2], key.shape[-2]))
-            grad_slopes = (part3 * u).sum((1, 2))
+            grad_slopes = (
+                grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
+                * u
+            ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 
 

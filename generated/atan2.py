@@ -164,8 +164,7 @@ def _atan2_tangent(A, B, d_A, d_B):
     A, B, d_A, d_B = _wide(A, B, d_A, d_B)
     added = A.square() + B.square()
     mask = added != 0
-    ratio = (d_A * B - d_B * A) / torch.where(mask, added, 1)
-    return torch.where(mask, ratio, 0)
+    return torch.where(mask, (d_A * B - d_B * A) / torch.where(mask, added, 1), 0)
 
 
 class _Atan2Dual(_Atan2):

@@ -106,12 +106,18 @@ class _AvgPool1d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        part = G.unsqueeze(-2)
-        part2 = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, input_shape[2]))
-        part3 = torch.ops.aten.avg_pool2d_backward(
-            part, part2, (1, kernel_size), (1, stride), (0, 0), False, True, 1
+        zeros = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, input_shape[2]))
+        part = torch.ops.aten.avg_pool2d_backward(
+            G.unsqueeze(-2),
+            zeros,
+            (1, kernel_size),
+            (1, stride),
+            (0, 0),
+            False,
+            True,
+            1,
         )
-        grad_input = part3.squeeze(-2) / kernel_size
+        grad_input = part.squeeze(-2) / kernel_size
         return grad_input, None, None
 
 

@@ -176,8 +176,7 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     difference = product - correction
     part = product or math.nan
     part2 = _ieee(math.sqrt, difference / part)
-    ratio = difference * eps / part
-    normed = _batch_normed(input, weight, bias, ratio, scale=part2)
+    normed = _batch_normed(input, weight, bias, difference * eps / part, scale=part2)
     output = normed[0].to(dtype)
     mean = normed[1]
     rstd = normed[2]
@@ -192,12 +191,12 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     mu = input.mean((0, 2))
     u = input - mu.unsqueeze(1)
-    difference = input.shape[0] * input.shape[2] - correction
-    var = u.square().sum((0, 2)) / difference
+    var = u.square().sum((0, 2)) / (input.shape[0] * input.shape[2] - correction)
     xhat = (var + eps).rsqrt().unsqueeze(1) * u
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    added = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part2 = part if bias is None else part + bias.unsqueeze(1)
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 def _batch_norm_backward(ctx, G):
@@ -207,8 +206,9 @@ def _batch_norm_backward(ctx, G):
     grad_input = grad_weight = grad_bias = None
     product = input.shape[0] * math.prod(input.shape[2:])
     part = _ieee(math.sqrt, (product - correction) / (product or math.nan))
-    part2 = ctx.needs_input_grad[:3]
-    grads = _batch_normed_gradients(G, input, mean, rstd, weight, part2, scale=part)
+    grads = _batch_normed_gradients(
+        G, input, mean, rstd, weight, ctx.needs_input_grad[:3], scale=part
+    )
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
     if ctx.needs_input_grad[1]:
@@ -263,12 +263,12 @@ class _BatchNorm(Function):
             xhat = inverse_root * u
             total = (G * xhat).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            difference2 = G - total / difference * xhat - G.mean((0, 2)).unsqueeze(1)
             part = (
                 inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
             )
-            product = part * difference2
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                part * (G - total / difference * xhat - G.mean((0, 2)).unsqueeze(1))
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = total.squeeze((0, 2))
         if ctx.needs_input_grad[2]:

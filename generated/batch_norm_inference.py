@@ -114,11 +114,13 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = inverse_root * (input - running_mean.unsqueeze(1))
+    xhat = (running_var + eps).rsqrt().unsqueeze(1) * (
+        input - running_mean.unsqueeze(1)
+    )
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    added = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part2 = part if bias is None else part + bias.unsqueeze(1)
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 def _batch_norm_inference_forward_in_place(
@@ -130,12 +132,13 @@ def _batch_norm_inference_forward_in_place(
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    inverse_root = (running_var + eps).rsqrt().unsqueeze(1)
-    xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root)
+    xhat = (input - running_mean.unsqueeze(1)).mul_(
+        (running_var + eps).rsqrt().unsqueeze(1)
+    )
     part = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
-    added = part if bias is None else part.add_(bias.unsqueeze(1))
-    part2 = added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype)
-    return _no_view(part2)
+    part2 = part if bias is None else part.add_(bias.unsqueeze(1))
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 def _batch_norm_inference_backward(ctx, G):
@@ -165,14 +168,23 @@ def _batch_norm_inference_backward(ctx, G):
     if needs_grad_bias:
         grad_bias = G.sum((0, 2))
     if needs[0]:
-        part = inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
-        grad_input = (part * G).reshape(input_shape)
+        grad_input = (
+            (inverse_root2 * G).reshape(input_shape)
+            if weight is None
+            else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
+        )
     if needs[1]:
-        part2 = -grad_bias if weight is None else -weight * grad_bias
-        grad_running_mean = part2 * inverse_root
+        grad_running_mean = (
+            -grad_bias * inverse_root
+            if weight is None
+            else -weight * grad_bias * inverse_root
+        )
     if needs[2]:
-        part3 = -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
-        grad_running_var = part3 / added
+        grad_running_var = (
+            -0.5 * grad_weight / added
+            if weight is None
+            else -0.5 * weight * grad_weight / added
+        )
     if needs_grad_weight:
         grad_weight = grad_weight if ctx.needs_input_grad[3] else None
     if needs_grad_bias:
@@ -234,18 +246,23 @@ class _BatchNormInference(Function):
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            part = (
-                inverse_root2 if weight is None else weight.unsqueeze(1) * inverse_root2
+            grad_input = (
+                (inverse_root2 * G).reshape(input_shape)
+                if weight is None
+                else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
             )
-            grad_input = (part * G).reshape(input_shape)
         if needs[1]:
-            part2 = -grad_bias if weight is None else -weight * grad_bias
-            grad_running_mean = part2 * inverse_root
-        if needs[2]:
-            part3 = (
-                -0.5 * grad_weight if weight is None else -0.5 * weight * grad_weight
+            grad_running_mean = (
+                -grad_bias * inverse_root
+                if weight is None
+                else -weight * grad_bias * inverse_root
             )
-            grad_running_var = part3 / added
+        if needs[2]:
+            grad_running_var = (
+                -0.5 * grad_weight / added
+                if weight is None
+                else -0.5 * weight * grad_weight / added
+            )
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None
         if needs_grad_bias:

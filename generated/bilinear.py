@@ -107,10 +107,11 @@ def _bilinear_forward(input1, input2, weight, bias):
     size = math.prod(b_shape)
     input1 = input1.reshape((size, input1_shape[-1]))
     input2 = input2.reshape((size, input2_shape[-1]))
-    product = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(low)
-    part = product @ weight.flatten(1, 2).mT
-    added = part if bias is None else part + bias
-    return _no_view(added.reshape((*b_shape, weight.shape[0])))
+    part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(
+        low
+    ) @ weight.flatten(1, 2).mT
+    part2 = part if bias is None else part + bias
+    return _no_view(part2.reshape((*b_shape, weight.shape[0])))
 
 
 class _Bilinear(Function):
@@ -156,15 +157,19 @@ class _Bilinear(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             input2 = input2.reshape((size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
-            product2 = (G.unsqueeze(2) * input2.unsqueeze(1)).to(low)
-            product3 = torch.einsum("ijl,jkl->ik", product2, weight)
-            grad_input1 = product3.reshape(input1_shape)
+            grad_input1 = torch.einsum(
+                "ijl,jkl->ik", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
+            ).reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            product4 = product.to(low) @ _flatten(weight, 0, 1)
-            grad_input2 = product4.reshape(input2_shape)
+            grad_input2 = (product.to(low) @ _flatten(weight, 0, 1)).reshape(
+                input2_shape
+            )
         if ctx.needs_input_grad[2]:
-            product5 = product.mT.to(low) @ input2.to(low)
-            grad_weight = _unflatten(product5, 0, (weight_shape[0], input1.shape[1]))
+            grad_weight = _unflatten(
+                product.mT.to(low) @ input2.to(low),
+                0,
+                (weight_shape[0], input1.shape[1]),
+            )
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum(0)
         return grad_input1, grad_input2, grad_weight, grad_bias

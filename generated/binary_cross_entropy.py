@@ -133,8 +133,9 @@ def _binary_cross_entropy_mean_forward(input, target, weight):
         return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
+    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
+        min=-100
+    )
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
@@ -142,8 +143,8 @@ def _binary_cross_entropy_mean_forward(input, target, weight):
 def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    part = input.log().clamp_(min=-100).mul_(target)
+    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.mean().to(dtype)
 
@@ -161,12 +162,13 @@ def _binary_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        part2 = G * u if weight is None else (G * weight).mul_(u)
-        ratio2 = part2.div_(difference)
-        difference2 = _where(mask, ratio2, 0).sub_(_where(mask2, ratio, 0))
-        grad_input = difference2.div_(math.prod(input.shape))
+        part = G * u if weight is None else (G * weight).mul_(u)
+        part2 = G * target if weight is None else (G * target).mul_(weight)
+        grad_input = (
+            _where(mask, part.div_(difference), 0)
+            .sub_(_where(mask2, part2.div_(input), 0))
+            .div_(math.prod(input.shape))
+        )
     if ctx.needs_input_grad[1]:
         grad_target = (
             (clamped - clamped2).mul_(G / math.prod(input.shape))
@@ -211,12 +213,12 @@ class _BinaryCrossEntropyMean(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            part2 = G * u if weight is None else G * weight * u
-            ratio2 = part2 / torch.where(mask, difference, 1)
-            difference2 = _where(mask, ratio2, 0) - _where(mask2, ratio, 0)
-            grad_input = difference2 / math.prod(input.shape)
+            part = G * u if weight is None else G * weight * u
+            part2 = G * target if weight is None else G * target * weight
+            grad_input = (
+                _where(mask, part / torch.where(mask, difference, 1), 0)
+                - _where(mask2, part2 / torch.where(mask2, input, 1), 0)
+            ) / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
                 G / math.prod(input.shape) * (clamped - clamped2)
@@ -234,8 +236,9 @@ def _binary_cross_entropy_sum_forward(input, target, weight):
         return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
+    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
+        min=-100
+    )
     loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
@@ -243,8 +246,8 @@ def _binary_cross_entropy_sum_forward(input, target, weight):
 def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    part = input.log().clamp_(min=-100).mul_(target)
+    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.sum().to(dtype)
 
@@ -264,10 +267,10 @@ def _binary_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(
+            _where(mask2, part.div_(input), 0)
+        )
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -310,10 +313,10 @@ class _BinaryCrossEntropySum(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            grad_input = _where(
+                mask, product * u / torch.where(mask, difference, 1), 0
+            ) - _where(mask2, part / torch.where(mask2, input, 1), 0)
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:
@@ -327,16 +330,17 @@ def _binary_cross_entropy_none_forward(input, target, weight):
         return _binary_cross_entropy_none_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target) * (1 - input).log().clamp(min=-100)
-    u = target * input.log().clamp(min=-100) + product
+    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
+        min=-100
+    )
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
 def _binary_cross_entropy_none_forward_in_place(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    product = (1 - target).mul_((1 - input).log_().clamp_(min=-100))
-    u = product.addcmul_(target, input.log().clamp_(min=-100))
+    part = input.log().clamp_(min=-100).mul_(target)
+    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
     return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
 
 
@@ -355,10 +359,10 @@ def _binary_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         mask = difference >= math.exp(-100)
         mask2 = input >= math.exp(-100)
-        chosen = _where(mask, (product * u).div_(difference), 0)
         part = G * target if weight is None else (G * target).mul_(weight)
-        ratio = part.div_(input)
-        grad_input = chosen.sub_(_where(mask2, ratio, 0))
+        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(
+            _where(mask2, part.div_(input), 0)
+        )
     if ctx.needs_input_grad[1]:
         grad_target = (clamped - clamped2).mul_(product)
     if ctx.needs_input_grad[2]:
@@ -401,10 +405,10 @@ class _BinaryCrossEntropyNone(Function):
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            chosen = _where(mask, product * u / torch.where(mask, difference, 1), 0)
             part = G * target if weight is None else G * target * weight
-            ratio = part / torch.where(mask2, input, 1)
-            grad_input = chosen - _where(mask2, ratio, 0)
+            grad_input = _where(
+                mask, product * u / torch.where(mask, difference, 1), 0
+            ) - _where(mask2, part / torch.where(mask2, input, 1), 0)
         if ctx.needs_input_grad[1]:
             grad_target = product * (clamped - clamped2)
         if ctx.needs_input_grad[2]:

@@ -108,8 +108,9 @@ def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_we
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    u = part * torch.nn.functional.logsigmoid(input) + (
+        1 - target
+    ) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.mean().to(dtype)
 
@@ -120,8 +121,11 @@ def _binary_cross_entropy_with_logits_mean_forward_in_place(
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = (
+        torch.nn.functional.logsigmoid(input)
+        .mul_(part)
+        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    )
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.mean().to(dtype)
 
@@ -145,19 +149,23 @@ def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         ratio = -G / product
     if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u)
-        part5 = part4.addcmul_(product2, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product3)
+        part4 = input.sigmoid().mul_(u).addcmul_(product2, part.sigmoid_(), value=-1)
+        grad_input = part4.mul_(product3)
     if ctx.needs_input_grad[1]:
-        part6 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part6).mul_(product3)
+        grad_target = (
+            (part3 - part2).mul_(product3)
+            if pos_weight is None
+            else (part3 - pos_weight * part2).mul_(product3)
+        )
     if ctx.needs_input_grad[2]:
         u2 = (product2 * part2).addcmul_(u, part3)
         grad_weight = u2.mul_(ratio)
     if ctx.needs_input_grad[3]:
-        part7 = target if weight is None else target * weight
-        part8 = part2.mul_(part7).sum_to_size((input.shape[-1],))
-        grad_pos_weight = ratio * part8
+        grad_pos_weight = (
+            ratio * part2.mul_(target).sum_to_size((input.shape[-1],))
+            if weight is None
+            else ratio * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
+        )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -208,15 +216,20 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product3 * (u * input.sigmoid() - product2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part4 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product3 * (part3 - part4)
+            grad_target = (
+                product3 * (part3 - part2)
+                if pos_weight is None
+                else product3 * (part3 - pos_weight * part2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = product2 * part2 + u * part3
             grad_weight = ratio * u2
         if ctx.needs_input_grad[3]:
-            part5 = target if weight is None else target * weight
-            part6 = (part5 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = ratio * part6
+            grad_pos_weight = (
+                ratio * (target * part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else ratio * (target * weight * part2).sum_to_size((input.shape[-1],))
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -228,8 +241,9 @@ def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_wei
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    u = part * torch.nn.functional.logsigmoid(input) + (
+        1 - target
+    ) * torch.nn.functional.logsigmoid(-input)
     loss = -u if weight is None else -weight * u
     return loss.sum().to(dtype)
 
@@ -240,8 +254,11 @@ def _binary_cross_entropy_with_logits_sum_forward_in_place(
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = (
+        torch.nn.functional.logsigmoid(input)
+        .mul_(part)
+        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    )
     loss = u.neg_() if weight is None else u.mul_(weight).neg_()
     return loss.sum().to(dtype)
 
@@ -264,19 +281,23 @@ def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part4 = -G
     if ctx.needs_input_grad[0]:
-        part5 = input.sigmoid().mul_(u)
-        part6 = part5.addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part6.mul_(product2)
+        part5 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
+        grad_input = part5.mul_(product2)
     if ctx.needs_input_grad[1]:
-        part7 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part7).mul_(product2)
+        grad_target = (
+            (part3 - part2).mul_(product2)
+            if pos_weight is None
+            else (part3 - pos_weight * part2).mul_(product2)
+        )
     if ctx.needs_input_grad[2]:
         u2 = (product * part2).addcmul_(u, part3)
         grad_weight = u2.mul_(part4)
     if ctx.needs_input_grad[3]:
-        part8 = target if weight is None else target * weight
-        part9 = part2.mul_(part8).sum_to_size((input.shape[-1],))
-        grad_pos_weight = part4 * part9
+        grad_pos_weight = (
+            part4 * part2.mul_(target).sum_to_size((input.shape[-1],))
+            if weight is None
+            else part4 * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
+        )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -326,15 +347,20 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part5 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product2 * (part3 - part5)
+            grad_target = (
+                product2 * (part3 - part2)
+                if pos_weight is None
+                else product2 * (part3 - pos_weight * part2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = product * part2 + u * part3
             grad_weight = part4 * u2
         if ctx.needs_input_grad[3]:
-            part6 = target if weight is None else target * weight
-            part7 = (part6 * part2).sum_to_size((input.shape[-1],))
-            grad_pos_weight = part4 * part7
+            grad_pos_weight = (
+                part4 * (target * part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else part4 * (target * weight * part2).sum_to_size((input.shape[-1],))
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -346,8 +372,9 @@ def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_we
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = part * torch.nn.functional.logsigmoid(input)
-    u = product + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    u = part * torch.nn.functional.logsigmoid(input) + (
+        1 - target
+    ) * torch.nn.functional.logsigmoid(-input)
     return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
@@ -357,8 +384,11 @@ def _binary_cross_entropy_with_logits_none_forward_in_place(
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    product = torch.nn.functional.logsigmoid(input).mul_(part)
-    u = product.addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = (
+        torch.nn.functional.logsigmoid(input)
+        .mul_(part)
+        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    )
     return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
 
 
@@ -378,19 +408,23 @@ def _binary_cross_entropy_with_logits_none_backward(ctx, G):
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         part3 = torch.nn.functional.logsigmoid(part)
     if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u)
-        part5 = part4.addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product2)
+        part4 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
+        grad_input = part4.mul_(product2)
     if ctx.needs_input_grad[1]:
-        part6 = part2 if pos_weight is None else pos_weight * part2
-        grad_target = (part3 - part6).mul_(product2)
+        grad_target = (
+            (part3 - part2).mul_(product2)
+            if pos_weight is None
+            else (part3 - pos_weight * part2).mul_(product2)
+        )
     if ctx.needs_input_grad[2]:
         u2 = (product * part2).addcmul_(u, part3)
         grad_weight = u2.mul_(G).neg_()
     if ctx.needs_input_grad[3]:
-        part7 = G * target if weight is None else (G * target).mul_(weight)
-        product3 = part7.mul_(part2)
-        grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
+        grad_pos_weight = (
+            -(G * target).mul_(part2).sum_to_size((input.shape[-1],))
+            if weight is None
+            else -(G * target).mul_(weight).mul_(part2).sum_to_size((input.shape[-1],))
+        )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -438,15 +472,20 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            part4 = part2 if pos_weight is None else pos_weight * part2
-            grad_target = product2 * (part3 - part4)
+            grad_target = (
+                product2 * (part3 - part2)
+                if pos_weight is None
+                else product2 * (part3 - pos_weight * part2)
+            )
         if ctx.needs_input_grad[2]:
             u2 = product * part2 + u * part3
             grad_weight = -G * u2
         if ctx.needs_input_grad[3]:
-            part5 = G * target if weight is None else G * target * weight
-            product3 = part5 * part2
-            grad_pos_weight = -product3.sum_to_size((input.shape[-1],))
+            grad_pos_weight = (
+                -(G * target * part2).sum_to_size((input.shape[-1],))
+                if weight is None
+                else -(G * target * weight * part2).sum_to_size((input.shape[-1],))
+            )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 

@@ -119,9 +119,11 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    difference = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    )
     K = (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
     return K, centre
 
@@ -136,10 +138,10 @@ def _cauchy_kernel_forward_in_place(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
+    difference = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+    ).sub_((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2))
     K = (1 / difference.clamp_min_(0).mul_(gamma).add_(1)).to(dtype)
     return K, centre
 
@@ -157,12 +159,14 @@ def _cauchy_kernel_backward(ctx, G):
     product2 = 2 * gamma
     if ctx.needs_input_grad[0]:
         product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
-        total = product.sum(-1, keepdim=True)
-        grad_x1 = product3.addcmul_(total, x1_centred, value=-1).mul_(product2)
+        grad_x1 = product3.addcmul_(
+            product.sum(-1, keepdim=True), x1_centred, value=-1
+        ).mul_(product2)
     if ctx.needs_input_grad[1]:
         product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-        total2 = product.sum(-2).unsqueeze(-1)
-        grad_x2 = product4.addcmul_(total2, x2_centred, value=-1).mul_(product2)
+        grad_x2 = product4.addcmul_(
+            product.sum(-2).unsqueeze(-1), x2_centred, value=-1
+        ).mul_(product2)
     return grad_x1, grad_x2, None
 
 
@@ -204,11 +208,15 @@ class _CauchyKernel(Function):
         product = G * K.square()
         product2 = 2 * gamma
         if ctx.needs_input_grad[0]:
-            product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = product2 * (product3 - product.sum(-1, keepdim=True) * x1_centred)
+            grad_x1 = product2 * (
+                (product.to(low) @ x2_centred.to(low)).to(wide)
+                - product.sum(-1, keepdim=True) * x1_centred
+            )
         if ctx.needs_input_grad[1]:
-            product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = product2 * (product4 - product.sum(-2).unsqueeze(-1) * x2_centred)
+            grad_x2 = product2 * (
+                (product.mT.to(low) @ x1_centred.to(low)).to(wide)
+                - product.sum(-2).unsqueeze(-1) * x2_centred
+            )
         return grad_x1, grad_x2, None
 
 

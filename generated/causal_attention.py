@@ -284,8 +284,9 @@ def _applied(function, *args):
 def _causal_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     query, key, value = _cast(low, query, key, value)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = _attended(query, key, value, ratio, True)
+    attended = _attended(
+        query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), True
+    )
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -296,8 +297,9 @@ def _causal_attention_composed(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    mask = _positions(key.shape[-2], query) <= position
+    mask = _positions(key.shape[-2], query) <= _positions(
+        query.shape[-2], query
+    ).unsqueeze(1)
     P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
     return P.to(low) @ value
 
@@ -349,8 +351,9 @@ class _CausalAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        mask = _positions(key.shape[-2], G) <= position
+        mask = _positions(key.shape[-2], G) <= _positions(query.shape[-2], G).unsqueeze(
+            1
+        )
         P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT

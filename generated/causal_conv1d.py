@@ -88,10 +88,10 @@ def _causal_conv1d_forward(input, weight, bias, dilation):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = _cast(low, weight, bias)
     input = _cast(wide, input)[0]
-    difference = dilation * weight.shape[2] - dilation
-    part = torch.nn.functional.pad(input, (difference, 0)).to(low)
-    part2 = weight.flip(2)
-    return torch.nn.functional.conv1d(part, part2, bias, dilation=dilation)
+    part = torch.nn.functional.pad(
+        input, (dilation * weight.shape[2] - dilation, 0)
+    ).to(low)
+    return torch.nn.functional.conv1d(part, weight.flip(2), bias, dilation=dilation)
 
 
 class _CausalConv1d(Function):
@@ -126,15 +126,16 @@ class _CausalConv1d(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             difference = dilation * weight_shape[2] - dilation
         if ctx.needs_input_grad[0]:
-            part = torch.nn.functional.pad(G, (0, difference)).to(low)
-            part2 = weight.transpose(0, 1)
-            grad_input = torch.nn.functional.conv1d(part, part2, dilation=dilation)
-        if ctx.needs_input_grad[1]:
-            part3 = torch.nn.functional.pad(input, (difference, 0)).to(low)
-            part4 = torch.nn.grad.conv1d_weight(
-                part3, weight_shape, G.to(low), dilation=dilation
+            grad_input = torch.nn.functional.conv1d(
+                torch.nn.functional.pad(G, (0, difference)).to(low),
+                weight.transpose(0, 1),
+                dilation=dilation,
             )
-            grad_weight = part4.flip(2)
+        if ctx.needs_input_grad[1]:
+            part = torch.nn.functional.pad(input, (difference, 0)).to(low)
+            grad_weight = torch.nn.grad.conv1d_weight(
+                part, weight_shape, G.to(low), dilation=dilation
+            ).flip(2)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

@@ -160,8 +160,7 @@ def _causal_linear_attention_backward(ctx, G):
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         total2 = (G * output).sum(-1, keepdim=True)
-        part = (G.to(low) @ value.mT).to(wide).sub_(total2)
-        grad_S = part.div_(total.unsqueeze(-1))
+        grad_S = (G.to(low) @ value.mT).to(wide).sub_(total2).div_(total.unsqueeze(-1))
         e = key.clamp(max=0).exp_()
         mask = key > 0
         e2 = query.clamp(max=0).exp_()
@@ -169,12 +168,10 @@ def _causal_linear_attention_backward(ctx, G):
         chosen = grad_S.tril_()
     if ctx.needs_input_grad[0]:
         psi = _where(mask, 1 + key, e)
-        product = (chosen.to(low) @ psi.to(low)).to(wide)
-        grad_query = product.mul_(_where(mask2, 1, e2))
+        grad_query = (chosen.to(low) @ psi.to(low)).to(wide).mul_(_where(mask2, 1, e2))
     if ctx.needs_input_grad[1]:
         phi = _where(mask2, 1 + query, e2)
-        product2 = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-        grad_key = product2.mul_(_where(mask, 1, e))
+        grad_key = (chosen.mT.to(low) @ phi.to(low)).to(wide).mul_(_where(mask, 1, e))
     if ctx.needs_input_grad[2]:
         grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
     return grad_query, grad_key, grad_value
@@ -226,9 +223,9 @@ class _CausalLinearAttention(Function):
         S = (part @ psi.mT.to(low)).tril()
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            total2 = (G * output).sum(-1, keepdim=True)
-            difference = (G.to(low) @ value.mT).to(wide) - total2
-            grad_S = difference / total.unsqueeze(-1).to(wide)
+            grad_S = (
+                (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
+            ) / total.unsqueeze(-1).to(wide)
             chosen = grad_S.tril()
         if ctx.needs_input_grad[0]:
             grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask, 1, e2)

@@ -301,8 +301,7 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     Q = x @ Wq.mT
     K = x @ Wk.mT
     V = x @ Wv.mT
-    ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
-    attended = _attended(Q, K, V, ratio, True)
+    attended = _attended(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
     output = attended[0]
     kept = attended[1]
     return output, kept, Q, K, V
@@ -330,8 +329,9 @@ def _causal_self_attention_backward(ctx, G):
     x, Wq, Wk, Wv, output, Q, K, V, G = _cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
     kept = _cast(wide, kept)[0]
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    ratio = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
-    grads = _attended_gradients(G, Q, K, V, output, kept, ratio, True)
+    grads = _attended_gradients(
+        G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
+    )
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         part = _flatten(x, 0, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:

@@ -139,10 +139,11 @@ def _cdist_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    squared = difference.clamp_min(0)
+    squared = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    ).clamp_min(0)
     mask = squared > 0
     D = _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
     return D, centre
@@ -158,11 +159,11 @@ def _cdist_forward_in_place(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    squared = difference.clamp_min_(0)
+    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    squared = (
+        (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
+    )
     mask = squared > 0
     D = _where(mask, squared.sqrt_(), 0).to(dtype)
     return D, centre
@@ -178,13 +179,17 @@ def _cdist_backward(ctx, G):
     grad_squared = _where(D > 0, (0.5 * G).div_(D), 0)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
-        product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-        part = (grad_squared.sum(-1, keepdim=True) * x1_centred).sub_(product)
-        grad_x1 = part.mul_(2)
+        grad_x1 = (
+            (grad_squared.sum(-1, keepdim=True) * x1_centred)
+            .sub_((grad_squared.to(low) @ x2_centred.to(low)).to(wide))
+            .mul_(2)
+        )
     if ctx.needs_input_grad[1]:
-        product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
-        part2 = x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1)).sub_(product2)
-        grad_x2 = part2.mul_(2)
+        grad_x2 = (
+            x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
+            .sub_((grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide))
+            .mul_(2)
+        )
     return grad_x1, grad_x2
 
 
@@ -224,11 +229,15 @@ class _Cdist(Function):
         grad_squared = _where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            product = (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (grad_squared.sum(-1, keepdim=True) * x1_centred - product)
+            grad_x1 = 2 * (
+                grad_squared.sum(-1, keepdim=True) * x1_centred
+                - (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = 2 * (grad_squared.sum(-2).unsqueeze(-1) * x2_centred - product2)
+            grad_x2 = 2 * (
+                grad_squared.sum(-2).unsqueeze(-1) * x2_centred
+                - (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+            )
         return grad_x1, grad_x2
 
 

@@ -97,8 +97,7 @@ def _cdist_manhattan_backward(ctx, G):
     x1, x2 = ctx.saved_tensors
     x1, x2, G = _wide(x1, x2, G)
     grad_x1 = grad_x2 = None
-    part = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
-    product = part.mul_(G.unsqueeze(-1))
+    product = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_(G.unsqueeze(-1))
     if ctx.needs_input_grad[0]:
         grad_x1 = product.sum(-2)
     if ctx.needs_input_grad[1]:

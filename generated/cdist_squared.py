@@ -106,10 +106,12 @@ def _cdist_squared_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    D = difference.clamp_min(0).to(dtype)
+    D = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    ).clamp_min(0)
+    D = D.to(dtype)
     return D, centre
 
 
@@ -123,11 +125,10 @@ def _cdist_squared_forward_in_place(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    D = difference.clamp_min_(0).to(dtype)
+    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    D = (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
+    D = D.to(dtype)
     return D, centre
 
 
@@ -140,11 +141,17 @@ def _cdist_squared_backward(ctx, G):
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
-        product = (G.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = (G.sum(-1, keepdim=True) * x1_centred).sub_(product).mul_(2)
+        grad_x1 = (
+            (G.sum(-1, keepdim=True) * x1_centred)
+            .sub_((G.to(low) @ x2_centred.to(low)).to(wide))
+            .mul_(2)
+        )
     if ctx.needs_input_grad[1]:
-        product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = x2_centred.mul_(G.sum(-2).unsqueeze(-1)).sub_(product2).mul_(2)
+        grad_x2 = (
+            x2_centred.mul_(G.sum(-2).unsqueeze(-1))
+            .sub_((G.mT.to(low) @ x1_centred.to(low)).to(wide))
+            .mul_(2)
+        )
     return grad_x1, grad_x2
 
 
@@ -182,11 +189,15 @@ class _CdistSquared(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            product = (G.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (G.sum(-1, keepdim=True) * x1_centred - product)
+            grad_x1 = 2 * (
+                G.sum(-1, keepdim=True) * x1_centred
+                - (G.to(low) @ x2_centred.to(low)).to(wide)
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (G.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = 2 * (G.sum(-2).unsqueeze(-1) * x2_centred - product2)
+            grad_x2 = 2 * (
+                G.sum(-2).unsqueeze(-1) * x2_centred
+                - (G.mT.to(low) @ x1_centred.to(low)).to(wide)
+            )
         return grad_x1, grad_x2
 
 

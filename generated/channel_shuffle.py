@@ -20,8 +20,11 @@ def _integer(value, name):
 
 
 def _channel_shuffle_forward(input, groups):
-    part = input.unflatten(1, (groups, input.shape[1] // groups))
-    return part.movedim((2, 1), (1, 2)).flatten(1, 2)
+    return (
+        input.unflatten(1, (groups, input.shape[1] // groups))
+        .movedim((2, 1), (1, 2))
+        .flatten(1, 2)
+    )
 
 
 def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:

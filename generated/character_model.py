@@ -222,15 +222,21 @@ def _character_model_backward(ctx, G):
     if needs_total:
         total = (grad_hpreact * bnraw).sum(0)
     if needs_part4:
-        difference = grad_hpreact - total / (Xb_shape[0] - 1) * bnraw
-        difference2 = difference - grad_hpreact.mean(0)
-        grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+        product = total / (Xb_shape[0] - 1) * bnraw
+        grad_hprebn = (
+            bngain.select(0, 0)
+            * bnvar_inv
+            * (grad_hpreact - product - grad_hpreact.mean(0))
+        )
         part3 = grad_hprebn.to(low)
         part4 = Xb.flatten()
     if needs[0]:
         grad_embcat = part3 @ W1.mT
-        part5 = grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1]))
-        grad_C = G.new_zeros(C_shape).index_add(0, part4, part5.to(wide))
+        grad_C = G.new_zeros(C_shape).index_add(
+            0,
+            part4,
+            grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1])).to(wide),
+        )
     if needs[1]:
         emb = _unflatten(C.index_select(0, part4), 0, Xb_shape)
         embcat = _flatten(emb, 1, 2)
@@ -328,14 +334,20 @@ class _CharacterModel(Function):
         if needs_total:
             total = (grad_hpreact * bnraw).sum(0)
         if needs_part5:
-            difference = grad_hpreact - total / (Xb.shape[0] - 1) * bnraw
-            difference2 = difference - grad_hpreact.mean(0)
-            grad_hprebn = bngain.select(0, 0) * bnvar_inv * difference2
+            product = total / (Xb.shape[0] - 1) * bnraw
+            grad_hprebn = (
+                bngain.select(0, 0)
+                * bnvar_inv
+                * (grad_hpreact - product - grad_hpreact.mean(0))
+            )
             part5 = grad_hprebn.to(low)
         if needs[0]:
             grad_embcat = part5 @ W1.mT
-            part6 = grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1]))
-            grad_C = G.new_zeros(C.shape).index_add(0, part, part6.to(wide))
+            grad_C = G.new_zeros(C.shape).index_add(
+                0,
+                part,
+                grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1])).to(wide),
+            )
         if needs[1]:
             grad_W1 = embcat.mT @ part5
         if needs[2]:

@@ -211,8 +211,9 @@ def conv1d(
             f"conv1d: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[1]} on axis 1 of weight"
         )
-    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError("conv1d: no value of index u keeps every access in bounds")
     if bias is not None:

@@ -213,12 +213,14 @@ def conv2d(
             f"conv2d: index c has size {input.shape[1]} on axis 1 of input but "
             f"{weight.shape[1]} on axis 1 of weight"
         )
-    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError("conv2d: no value of index x keeps every access in bounds")
-    difference = input.shape[3] + 2 * padding - dilation * (weight.shape[3] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[3] + 2 * padding - dilation * (weight.shape[3] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError("conv2d: no value of index y keeps every access in bounds")
     if bias is not None:

@@ -107,13 +107,12 @@ def _conv_transpose1d_forward(
     wide = torch.promote_types(low, torch.float32)
     input, weight = _cast(low, input, weight)
     bias = _cast(wide, bias)[0]
-    difference = output_padding - padding
     part = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
-    part3 = part2 if bias is None else bias.unsqueeze(1) + part2
-    return part3.to(dtype)
+    part2 = torch.nn.functional.pad(part.to(wide), (-padding, output_padding - padding))
+    output = part2 if bias is None else bias.unsqueeze(1) + part2
+    return output.to(dtype)
 
 
 def _conv_transpose1d_forward_in_place(
@@ -124,13 +123,12 @@ def _conv_transpose1d_forward_in_place(
     wide = torch.promote_types(low, torch.float32)
     input, weight = _cast(low, input, weight)
     bias = _cast(wide, bias)[0]
-    difference = output_padding - padding
     part = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    part2 = torch.nn.functional.pad(part.to(wide), (-padding, difference))
-    part3 = part2 if bias is None else part2.add_(bias.unsqueeze(1))
-    return part3.to(dtype)
+    part2 = torch.nn.functional.pad(part.to(wide), (-padding, output_padding - padding))
+    output = part2 if bias is None else part2.add_(bias.unsqueeze(1))
+    return output.to(dtype)
 
 
 class _ConvTranspose1d(Function):
@@ -260,8 +258,13 @@ def conv_transpose1d(
             f"conv_transpose1d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
         )
-    added = dilation * (weight.shape[2] - 1) + output_padding
-    size = added + stride * (input.shape[2] - 1) + 1 - 2 * padding
+    size = (
+        dilation * (weight.shape[2] - 1)
+        + output_padding
+        + stride * (input.shape[2] - 1)
+        + 1
+        - 2 * padding
+    )
     if size < 0:
         raise ValueError(
             "conv_transpose1d: no value of index u keeps every access in bounds"

@@ -175,19 +175,23 @@ def _cosine_embedding_loss_mean_backward(ctx, G):
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-        grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
+        grad_cosine = (
+            _where((target != 1) & (cosine - margin >= 0), G, 0)
+            - torch.where(target == 1, G, 0)
+        ) / input1.shape[0]
         product = -0.5 * grad_cosine * cosine
         inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
         product2 = grad_cosine.unsqueeze(1) * inverse_root
     if ctx.needs_input_grad[0]:
         grad_square1 = product / square1
-        product3 = 2 * grad_square1.unsqueeze(1) * input1
-        grad_input1 = product3.addcmul_(product2, input2)
+        grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
+            product2, input2
+        )
     if ctx.needs_input_grad[1]:
         grad_square2 = product / square2
-        product4 = 2 * grad_square2.unsqueeze(1) * input2
-        grad_input2 = product4.addcmul_(product2, input1)
+        grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
+            product2, input1
+        )
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target_shape)
     return grad_input1, grad_input2, grad_target, None
@@ -233,8 +237,10 @@ class _CosineEmbeddingLossMean(Function):
             square2 = 1e-12 + input2.square().sum(1)
             inverse_root = (square1 * square2).rsqrt()
             cosine = (input1 * input2).sum(1) * inverse_root
-            chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-            grad_cosine = (chosen - torch.where(target == 1, G, 0)) / input1.shape[0]
+            grad_cosine = (
+                _where((target != 1) & (cosine - margin >= 0), G, 0)
+                - torch.where(target == 1, G, 0)
+            ) / input1.shape[0]
             product = -0.5 * grad_cosine * cosine
             product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
         if ctx.needs_input_grad[0]:
@@ -277,19 +283,22 @@ def _cosine_embedding_loss_sum_backward(ctx, G):
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-        grad_cosine = chosen - torch.where(target == 1, G, 0)
+        grad_cosine = _where(
+            (target != 1) & (cosine - margin >= 0), G, 0
+        ) - torch.where(target == 1, G, 0)
         product = -0.5 * grad_cosine * cosine
         inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
         product2 = grad_cosine.unsqueeze(1) * inverse_root
     if ctx.needs_input_grad[0]:
         grad_square1 = product / square1
-        product3 = 2 * grad_square1.unsqueeze(1) * input1
-        grad_input1 = product3.addcmul_(product2, input2)
+        grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
+            product2, input2
+        )
     if ctx.needs_input_grad[1]:
         grad_square2 = product / square2
-        product4 = 2 * grad_square2.unsqueeze(1) * input2
-        grad_input2 = product4.addcmul_(product2, input1)
+        grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
+            product2, input1
+        )
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target_shape)
     return grad_input1, grad_input2, grad_target, None
@@ -335,8 +344,9 @@ class _CosineEmbeddingLossSum(Function):
             square2 = 1e-12 + input2.square().sum(1)
             inverse_root = (square1 * square2).rsqrt()
             cosine = (input1 * input2).sum(1) * inverse_root
-            chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-            grad_cosine = chosen - torch.where(target == 1, G, 0)
+            grad_cosine = _where(
+                (target != 1) & (cosine - margin >= 0), G, 0
+            ) - torch.where(target == 1, G, 0)
             product = -0.5 * grad_cosine * cosine
             product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
         if ctx.needs_input_grad[0]:
@@ -379,19 +389,22 @@ def _cosine_embedding_loss_none_backward(ctx, G):
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-        grad_cosine = chosen - torch.where(target == 1, G, 0)
+        grad_cosine = _where(
+            (target != 1) & (cosine - margin >= 0), G, 0
+        ) - torch.where(target == 1, G, 0)
         product = -0.5 * grad_cosine * cosine
         inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
         product2 = grad_cosine.unsqueeze(1) * inverse_root
     if ctx.needs_input_grad[0]:
         grad_square1 = product / square1
-        product3 = 2 * grad_square1.unsqueeze(1) * input1
-        grad_input1 = product3.addcmul_(product2, input2)
+        grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
+            product2, input2
+        )
     if ctx.needs_input_grad[1]:
         grad_square2 = product / square2
-        product4 = 2 * grad_square2.unsqueeze(1) * input2
-        grad_input2 = product4.addcmul_(product2, input1)
+        grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
+            product2, input1
+        )
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target_shape)
     return grad_input1, grad_input2, grad_target, None
@@ -437,8 +450,9 @@ class _CosineEmbeddingLossNone(Function):
             square2 = 1e-12 + input2.square().sum(1)
             inverse_root = (square1 * square2).rsqrt()
             cosine = (input1 * input2).sum(1) * inverse_root
-            chosen = _where((target != 1) & (cosine - margin >= 0), G, 0)
-            grad_cosine = chosen - torch.where(target == 1, G, 0)
+            grad_cosine = _where(
+                (target != 1) & (cosine - margin >= 0), G, 0
+            ) - torch.where(target == 1, G, 0)
             product = -0.5 * grad_cosine * cosine
             product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
         if ctx.needs_input_grad[0]:

@@ -152,18 +152,19 @@ def _cosine_similarity_backward(ctx, G):
     product = -G * output
     norm1_clamped = norm1.clamp(min=eps)
     norm2_clamped = norm2.clamp(min=eps)
-    product2 = norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
-    ratio = G.unsqueeze(dim) / product2
+    ratio = G.unsqueeze(dim) / (
+        norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+    )
     if ctx.needs_input_grad[0]:
         mask = norm1 >= eps
         grad_norm1 = _where(mask, product / norm1_clamped, 0)
-        product3 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-        grad_x1 = _where(mask.unsqueeze(dim), product3, 0).addcmul_(ratio, x2)
+        product2 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
+        grad_x1 = _where(mask.unsqueeze(dim), product2, 0).addcmul_(ratio, x2)
     if ctx.needs_input_grad[1]:
         mask2 = norm2 >= eps
         grad_norm2 = _where(mask2, product / norm2_clamped, 0)
-        product4 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-        grad_x2 = _where(mask2.unsqueeze(dim), product4, 0).addcmul_(ratio, x1)
+        product3 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
+        grad_x2 = _where(mask2.unsqueeze(dim), product3, 0).addcmul_(ratio, x1)
     return grad_x1, grad_x2, None, None
 
 
@@ -200,8 +201,9 @@ class _CosineSimilarity(Function):
         norm1_clamped = norm1.clamp(min=eps)
         norm2 = x2.square().sum(dim).sqrt()
         norm2_clamped = norm2.clamp(min=eps)
-        product2 = norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
-        ratio = G.unsqueeze(dim) / product2
+        ratio = G.unsqueeze(dim) / (
+            norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+        )
         if ctx.needs_input_grad[0]:
             mask = norm1 >= eps
             grad_norm1 = _where(mask, product / torch.where(mask, norm1_clamped, 1), 0)
@@ -210,11 +212,12 @@ class _CosineSimilarity(Function):
             grad_x1 = _where(mask2, ratio2 * x1, 0) + ratio * x2
         if ctx.needs_input_grad[1]:
             mask3 = norm2 >= eps
-            ratio3 = product / torch.where(mask3, norm2_clamped, 1)
-            grad_norm2 = _where(mask3, ratio3, 0)
+            grad_norm2 = _where(
+                mask3, product / torch.where(mask3, norm2_clamped, 1), 0
+            )
             mask4 = mask3.unsqueeze(dim)
-            ratio4 = grad_norm2.unsqueeze(dim) / _where(mask4, norm2.unsqueeze(dim), 1)
-            grad_x2 = _where(mask4, ratio4 * x2, 0) + ratio * x1
+            ratio3 = grad_norm2.unsqueeze(dim) / _where(mask4, norm2.unsqueeze(dim), 1)
+            grad_x2 = _where(mask4, ratio3 * x2, 0) + ratio * x1
         return grad_x1, grad_x2, None, None
 
 

@@ -318,8 +318,7 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     Q = x @ Wq.mT
     K = memory @ Wk.mT
     V = memory @ Wv.mT
-    ratio = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
-    attended = _attended(Q, K, V, ratio, None)
+    attended = _attended(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None)
     context = attended[0]
     output = _no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
     kept = attended[1]

@@ -256,21 +256,24 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
             if weight is None
             else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
         )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * picked
+            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         total = loss.sum()
         count = (
             mask.sum(dtype=input.dtype)
@@ -298,21 +301,24 @@ def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoo
             if weight is None
             else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
         )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * picked
+            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         total = loss.sum()
         count = (
             mask.sum(dtype=input.dtype)
@@ -339,36 +345,41 @@ def _cross_entropy_mean_backward(ctx, G):
     chosen3 = chosen.flatten()
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
         product = (
+            ratio2
+            if weight is None
+            else ratio2 * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
+        product2 = (
             ratio.expand(F.shape)
             if weight is None
             else (ratio * weight).unsqueeze(1).expand(F.shape)
         )
-        part = (
-            ratio2.expand(chosen2.shape)
+        placed = (
+            _scatter_added(product2, 1, chosen2, product.expand(chosen2.shape))
             if weight is None
-            else (ratio2 * picked).unsqueeze(1)
+            else _scatter_added(product2, 1, chosen2, product.unsqueeze(1))
         )
-        placed = _scatter_added(product, 1, chosen2, part)
-        part2 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part2, mask2).reshape(input_shape)
+        part = _masked_(_logsoftmax_slope(placed, F, 1), mask2)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0)
-        part3 = chosen4.reshape((target.shape[0] * target.shape[1],))
-        chosen5 = torch.where(mask2, F, 0)
-        total = chosen5.sum((0, 2)) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        chosen6 = torch.where(mask, -G * average / count, 0)
-        part4 = chosen6.reshape((target.shape[0] * target.shape[1],))
+        part2 = torch.where(
+            mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0
+        ).reshape((target.shape[0] * target.shape[1],))
+        product3 = (
+            ratio * torch.where(mask2, F, 0).sum((0, 2))
+            if label_smoothing != 0
+            else None
+        )
+        part3 = torch.where(mask, -G * average / count, 0).reshape(
+            (target.shape[0] * target.shape[1],)
+        )
         zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen7 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen7.index_add(0, chosen3, part4)
-        grad_weight = placed2.index_add(0, chosen3, part3)
+        grad_weight = (
+            (product3 if label_smoothing != 0 else zeros)
+            .index_add(0, chosen3, part3)
+            .index_add(0, chosen3, part2)
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -434,12 +445,11 @@ class _CrossEntropyMean(Function):
         ratio2 = -(1 - label_smoothing) * G / count
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part = (
-                torch.where(mask, ratio2, 0)
+            chosen4 = (
+                torch.where(mask, ratio2, 0).unsqueeze(1)
                 if weight is None
-                else torch.where(mask, ratio2 * picked, 0)
+                else torch.where(mask, ratio2 * picked, 0).unsqueeze(1)
             )
-            chosen4 = part.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
@@ -448,17 +458,23 @@ class _CrossEntropyMean(Function):
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen6 = torch.where(mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0)
-            part2 = chosen6.reshape((target.shape[0] * target.shape[1],))
-            chosen7 = torch.where(mask2, F, 0)
-            total = chosen7.sum((0, 2)) if label_smoothing != 0 else None
-            product = ratio * total if label_smoothing != 0 else None
-            chosen8 = torch.where(mask, -G * average / count, 0)
-            part3 = chosen8.reshape((target.shape[0] * target.shape[1],))
+            part = torch.where(
+                mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0
+            ).reshape((target.shape[0] * target.shape[1],))
+            product = (
+                ratio * torch.where(mask2, F, 0).sum((0, 2))
+                if label_smoothing != 0
+                else None
+            )
+            part2 = torch.where(mask, -G * average / count, 0).reshape(
+                (target.shape[0] * target.shape[1],)
+            )
             zeros = G.new_zeros(()).expand((F.shape[1],))
-            chosen9 = product if label_smoothing != 0 else zeros
-            placed = chosen9.index_add(0, chosen2, part3)
-            grad_weight = placed.index_add(0, chosen2, part2)
+            grad_weight = (
+                (product if label_smoothing != 0 else zeros)
+                .index_add(0, chosen2, part2)
+                .index_add(0, chosen2, part)
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -474,26 +490,24 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         F = _no_view(_logsoftmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -510,26 +524,24 @@ def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoot
         F = _logsoftmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0)
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        )
         return loss.sum().to(dtype)
 
 
@@ -550,34 +562,32 @@ def _cross_entropy_sum_backward(ctx, G):
     product = -(1 - label_smoothing) * G
     mask2 = mask.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
         product2 = (
+            product
+            if weight is None
+            else product * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
+        product3 = (
             ratio.expand(F.shape)
             if weight is None
             else (ratio * weight).unsqueeze(1).expand(F.shape)
         )
-        part = (
-            product.expand(chosen2.shape)
+        placed = (
+            _scatter_added(product3, 1, chosen2, product2.expand(chosen2.shape))
             if weight is None
-            else (product * picked).unsqueeze(1)
+            else _scatter_added(product3, 1, chosen2, product2.unsqueeze(1))
         )
-        placed = _scatter_added(product2, 1, chosen2, part)
-        part2 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part2, mask2).reshape(input_shape)
+        part = _masked_(_logsoftmax_slope(placed, F, 1), mask2)
+        grad_input = part.reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        chosen4 = torch.where(mask2, F, 0)
-        total = chosen4.sum((0, 2)) if label_smoothing != 0 else None
-        product3 = ratio * total if label_smoothing != 0 else None
-        product4 = product * _gathered(F, 1, chosen2).squeeze(1)
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen5 = product3 if label_smoothing != 0 else zeros
-        size = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product4, 0).reshape((size,))
-        grad_weight = chosen5.index_add(0, chosen3, chosen6)
+        part2 = torch.where(
+            mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+        ).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = (
+            ratio * torch.where(mask2, F, 0).sum((0, 2))
+            if label_smoothing != 0
+            else G.new_zeros(()).expand((F.shape[1],))
+        ).index_add(0, chosen3, part2)
     return grad_input, None, grad_weight, None, None
 
 
@@ -630,34 +640,33 @@ class _CrossEntropySum(Function):
         product = -(1 - label_smoothing) * G
         mask2 = mask.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            picked = (
-                None
-                if weight is None
-                else _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-            )
-            part = (
-                torch.where(mask, product, 0)
-                if weight is None
-                else torch.where(mask, product * picked, 0)
-            )
-            chosen4 = part.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            chosen5 = _where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            grad_F = _with_cotangent(_scatter_added(chosen5, 1, chosen2, chosen4), G_F)
+            chosen4 = _where(mask2, ratio * full_weight.unsqueeze(1), 0)
+            part = (
+                torch.where(mask, product, 0)
+                if weight is None
+                else torch.where(
+                    mask,
+                    product
+                    * _unflatten(weight.index_select(0, chosen3), 0, target.shape),
+                    0,
+                )
+            )
+            chosen5 = part.unsqueeze(1)
+            grad_F = _with_cotangent(_scatter_added(chosen4, 1, chosen2, chosen5), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            chosen6 = torch.where(mask2, F, 0)
-            total = chosen6.sum((0, 2)) if label_smoothing != 0 else None
-            product2 = ratio * total if label_smoothing != 0 else None
-            product3 = product * _gathered(F, 1, chosen2).squeeze(1)
-            zeros = G.new_zeros(()).expand((F.shape[1],))
-            chosen7 = product2 if label_smoothing != 0 else zeros
-            size = target.shape[0] * target.shape[1]
-            chosen8 = torch.where(mask, product3, 0).reshape((size,))
-            grad_weight = chosen7.index_add(0, chosen3, chosen8)
+            part2 = torch.where(
+                mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+            ).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = (
+                ratio * torch.where(mask2, F, 0).sum((0, 2))
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((F.shape[1],))
+            ).index_add(0, chosen3, part2)
         return grad_input, None, grad_weight, None, None
 
 
@@ -673,26 +682,24 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         F = _no_view(_logsoftmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        ).reshape((input_shape[0], *q_shape))
         loss = _no_view(loss.to(dtype))
         return loss, F
 
@@ -709,26 +716,24 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
         F = _logsoftmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        ratio = label_smoothing / (input.shape[1] or math.nan)
         product = (
-            ratio * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing
+            / (input.shape[1] or math.nan)
+            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         product2 = (
-            (1 - label_smoothing) * picked2
+            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
-            else (1 - label_smoothing) * picked * picked2
+            else (1 - label_smoothing)
+            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
-        part = -(product2 + (product if label_smoothing != 0 else zeros))
-        loss = torch.where(mask, part, 0).reshape((input_shape[0], *q_shape))
+        loss = torch.where(
+            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+        ).reshape((input_shape[0], *q_shape))
         return _no_view(loss.to(dtype))
 
 
@@ -752,25 +757,31 @@ def _cross_entropy_none_backward(ctx, G):
     mask2 = mask.unsqueeze(1)
     part = -label_smoothing
     if ctx.needs_input_grad[0]:
-        weight = G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-        product3 = (product * picked).unsqueeze(1)
-        placed = _scatter_added_(product2, 1, chosen2, product3)
-        part2 = _logsoftmax_slope(placed, F, 1)
-        grad_input = _masked_(part2, mask2).reshape(input_shape)
+        product2 = (
+            product
+            if weight is None
+            else product * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+        )
+        full_weight = (
+            G.new_full((), 1).expand(weight_shape) if weight is None else weight
+        )
+        product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
+        placed = _scatter_added_(product3, 1, chosen2, product2.unsqueeze(1))
+        part2 = _masked_(_logsoftmax_slope(placed, F, 1), mask2)
+        grad_input = part2.reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product4 = product * _gathered(F, 1, chosen2).squeeze(1)
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        chosen4 = torch.where(mask, G, 0).unsqueeze(1)
-        product5 = torch.where(mask2, F, 0).mul_(chosen4)
-        total = product5.sum((0, 2)) if label_smoothing != 0 else None
-        ratio = part / (F.shape[1] or math.nan)
-        product6 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product6 if label_smoothing != 0 else zeros
-        size2 = target.shape[0] * target.shape[1]
-        chosen6 = torch.where(mask, product4, 0).reshape((size2,))
-        grad_weight = chosen5.index_add(0, chosen3, chosen6)
+        product4 = torch.where(mask2, F, 0).mul_(torch.where(mask, G, 0).unsqueeze(1))
+        product5 = (
+            part / (F.shape[1] or math.nan) * product4.sum((0, 2))
+            if label_smoothing != 0
+            else None
+        )
+        part3 = torch.where(
+            mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+        ).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = (
+            product5 if label_smoothing != 0 else G.new_zeros(()).expand((F.shape[1],))
+        ).index_add(0, chosen3, part3)
     return grad_input, None, grad_weight, None, None
 
 
@@ -825,28 +836,39 @@ class _CrossEntropyNone(Function):
         mask2 = mask.unsqueeze(1)
         part = -label_smoothing
         if ctx.needs_input_grad[0]:
-            weight = (
+            product2 = (
+                product
+                if weight is None
+                else product
+                * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+            )
+            full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            picked = _unflatten(weight.index_select(0, chosen3), 0, target.shape)
-            product2 = part * weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
             placed = _scatter_added(
-                product2, 1, chosen2, (product * picked).unsqueeze(1)
+                part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1),
+                1,
+                chosen2,
+                product2.unsqueeze(1),
             )
             grad_F = _with_cotangent(torch.where(mask2, placed, 0), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = product * _gathered(F, 1, chosen2).squeeze(1)
-            zeros = G.new_zeros(()).expand((F.shape[1],))
-            product4 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
-            total = product4.sum((0, 2)) if label_smoothing != 0 else None
-            ratio = part / (F.shape[1] or math.nan)
-            product5 = ratio * total if label_smoothing != 0 else None
-            chosen4 = product5 if label_smoothing != 0 else zeros
-            size2 = target.shape[0] * target.shape[1]
-            chosen5 = torch.where(mask, product3, 0).reshape((size2,))
-            grad_weight = chosen4.index_add(0, chosen3, chosen5)
+            product3 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
+            product4 = (
+                part / (F.shape[1] or math.nan) * product3.sum((0, 2))
+                if label_smoothing != 0
+                else None
+            )
+            part2 = torch.where(
+                mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+            ).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = (
+                product4
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((F.shape[1],))
+            ).index_add(0, chosen3, part2)
         return grad_input, None, grad_weight, None, None
 
 

@@ -157,10 +157,8 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     average = loss.mean().to(dtype)
     return average, F
 
@@ -174,10 +172,8 @@ def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoo
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.mean().to(dtype)
 
 
@@ -192,10 +188,14 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -u.mul_(part).sum(1)
+    u = ((1 - label_smoothing) * target).add_(
+        label_smoothing / (input.shape[1] or math.nan)
+    )
+    loss = (
+        -u.mul_(F).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
+    )
     average = loss.mean().to(dtype)
     return average, F
 
@@ -208,30 +208,27 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     target_shape = ctx.target_shape
     target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     difference = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
+        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
         part = -G
     if ctx.needs_input_grad[0]:
-        ratio2 = (
-            part / (target.shape[0] * target.shape[2])
+        grad_F = (
+            part / (target.shape[0] * target.shape[2]) * u
             if weight is None
-            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2]) * u
         )
-        grad_F = ratio2 * u if ctx.needs_input_grad[2] else u.mul_(ratio2)
-        part2 = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part2.reshape(input_shape)
+        grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part3 = -difference * G
-        product = part3 if weight is None else part3 * weight.unsqueeze(1)
-        product2 = product / (target.shape[0] * target.shape[2]) * F
-        grad_target = product2.reshape(target_shape)
+        product = (
+            -difference * G if weight is None else -difference * G * weight.unsqueeze(1)
+        )
+        grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
+            target_shape
+        )
     if ctx.needs_input_grad[2]:
-        ratio3 = part / (target.shape[0] * target.shape[2])
-        grad_weight = ratio3 * u.mul_(F).sum((0, 2))
+        grad_weight = part / (target.shape[0] * target.shape[2]) * u.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -276,29 +273,36 @@ class _CrossEntropyProbabilitiesMean(Function):
         target_shape = ctx.target_shape
         target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], input_shape[1], size))
+        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
             part = -G
         if ctx.needs_input_grad[0]:
-            ratio = (
-                part / (target.shape[0] * target.shape[2])
+            part2 = (
+                part / (target.shape[0] * target.shape[2]) * u
                 if weight is None
-                else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2])
+                else part
+                * weight.unsqueeze(1)
+                / (target.shape[0] * target.shape[2])
+                * u
             )
-            grad_F = _with_cotangent(ratio * u, G_F)
+            grad_F = _with_cotangent(part2, G_F)
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part2 = -difference * G
-            product = part2 if weight is None else part2 * weight.unsqueeze(1)
-            product2 = product / (target.shape[0] * target.shape[2]) * F
-            grad_target = product2.reshape(target_shape)
+            product = (
+                -difference * G
+                if weight is None
+                else -difference * G * weight.unsqueeze(1)
+            )
+            grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
+                target_shape
+            )
         if ctx.needs_input_grad[2]:
-            ratio2 = part / (target.shape[0] * target.shape[2])
-            grad_weight = ratio2 * (F * u).sum((0, 2))
+            grad_weight = (
+                part / (target.shape[0] * target.shape[2]) * (F * u).sum((0, 2))
+            )
         return grad_input, grad_target, grad_weight, None
 
 
@@ -315,10 +319,8 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     total = loss.sum().to(dtype)
     return total, F
 
@@ -332,10 +334,8 @@ def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoot
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -(part * u).sum(1)
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
+    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
     return loss.sum().to(dtype)
 
 
@@ -350,10 +350,14 @@ def _cross_entropy_probabilities_sum_forward_in_place(
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = -u.mul_(part).sum(1)
+    u = ((1 - label_smoothing) * target).add_(
+        label_smoothing / (input.shape[1] or math.nan)
+    )
+    loss = (
+        -u.mul_(F).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
+    )
     total = loss.sum().to(dtype)
     return total, F
 
@@ -368,22 +372,18 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
     grad_input = grad_target = grad_weight = None
     difference = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
+        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
         part = -G
     if ctx.needs_input_grad[0]:
         grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-        part2 = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part2.reshape(input_shape)
+        grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product = (
-            -difference * G * F
+        grad_target = (
+            (-difference * G * F).reshape(target_shape)
             if weight is None
-            else -difference * G * weight.unsqueeze(1) * F
+            else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
         )
-        grad_target = product.reshape(target_shape)
     if ctx.needs_input_grad[2]:
         grad_weight = part * u.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
@@ -432,22 +432,25 @@ class _CrossEntropyProbabilitiesSum(Function):
         grad_input = grad_target = grad_weight = None
         difference = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], input_shape[1], size))
+            target = target.reshape(
+                (input_shape[0], input_shape[1], math.prod(q_shape))
+            )
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
             part = -G
         if ctx.needs_input_grad[0]:
-            part2 = part * u if weight is None else part * weight.unsqueeze(1) * u
-            grad_F = _with_cotangent(part2, G_F)
+            grad_F = (
+                _with_cotangent(part * u, G_F)
+                if weight is None
+                else _with_cotangent(part * weight.unsqueeze(1) * u, G_F)
+            )
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product = (
-                -difference * G * F
+            grad_target = (
+                (-difference * G * F).reshape(target_shape)
                 if weight is None
-                else -difference * G * weight.unsqueeze(1) * F
+                else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
             )
-            grad_target = product.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = part * (F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
@@ -466,11 +469,10 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -(part * u).sum(1)
-    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
+    loss = _no_view(loss.to(dtype))
     return loss, F
 
 
@@ -483,11 +485,10 @@ def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoo
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _logsoftmax(input, 1)
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = (1 - label_smoothing) * target + ratio
+    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -(part * u).sum(1)
-    return _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
+    return _no_view(loss.to(dtype))
 
 
 def _cross_entropy_probabilities_none_forward_in_place(
@@ -501,11 +502,12 @@ def _cross_entropy_probabilities_none_forward_in_place(
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = _no_view(_logsoftmax(input, 1))
-    ratio = label_smoothing / (input.shape[1] or math.nan)
-    u = ((1 - label_smoothing) * target).add_(ratio)
+    u = ((1 - label_smoothing) * target).add_(
+        label_smoothing / (input.shape[1] or math.nan)
+    )
     part = F if weight is None else weight.unsqueeze(1) * F
-    part2 = -u.mul_(part).sum(1)
-    loss = _no_view(part2.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (-u.mul_(part).sum(1)).reshape((input_shape[0], *q_shape))
+    loss = _no_view(loss.to(dtype))
     return loss, F
 
 
@@ -522,23 +524,21 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
     difference = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], size))
-        ratio = label_smoothing / (target.shape[1] or math.nan)
-        u = (difference * target).add_(ratio)
+        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
     if ctx.needs_input_grad[0]:
         grad_F = (
             -G.unsqueeze(1) * u
             if weight is None
             else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
         )
-        part = _logsoftmax_slope(grad_F, F, 1)
-        grad_input = part.reshape(input_shape)
+        grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product = (
+        part = (
             -difference * G.unsqueeze(1) * F
             if weight is None
             else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
         )
-        grad_target = product.reshape(target_shape)
+        grad_target = part.reshape(target_shape)
     if ctx.needs_input_grad[2]:
         grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
@@ -592,21 +592,20 @@ class _CrossEntropyProbabilitiesNone(Function):
             target = target.reshape((input_shape[0], input_shape[1], size))
             u = difference * target + label_smoothing / (target.shape[1] or math.nan)
         if ctx.needs_input_grad[0]:
-            part = (
-                -G.unsqueeze(1) * u
+            grad_F = (
+                _with_cotangent(-G.unsqueeze(1) * u, G_F)
                 if weight is None
-                else (-weight).unsqueeze(1) * G.unsqueeze(1) * u
+                else _with_cotangent((-weight).unsqueeze(1) * G.unsqueeze(1) * u, G_F)
             )
-            grad_F = _with_cotangent(part, G_F)
             difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference2.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product = (
+            part = (
                 -difference * G.unsqueeze(1) * F
                 if weight is None
                 else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
             )
-            grad_target = product.reshape(target_shape)
+            grad_target = part.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
         return grad_input, grad_target, grad_weight, None

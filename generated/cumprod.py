@@ -223,8 +223,11 @@ def _cumprod_tangent(A, dim, d_A):
     position = _positions(d_A.shape[1], d_A)
     mask = (position.unsqueeze(1) <= position).unsqueeze(1)
     others = _product_of_others(_where(mask, A.unsqueeze(3), 1), 1)
-    total = (d_A.unsqueeze(2) * torch.where(mask, others, 0).mT).sum(1)
-    return total.reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
+    return (
+        (d_A.unsqueeze(2) * torch.where(mask, others, 0).mT)
+        .sum(1)
+        .reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
+    )
 
 
 class _CumprodDual(_Cumprod):

@@ -86,16 +86,14 @@ def _applied(function, *args):
 def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
-    part = weight.unsqueeze(1)
-    part2 = input.shape[1]
     return torch.nn.functional.conv1d(
         input,
-        part,
+        weight.unsqueeze(1),
         bias,
         stride=stride,
         padding=padding,
         dilation=dilation,
-        groups=part2,
+        groups=input.shape[1],
     )
 
 
@@ -133,30 +131,26 @@ class _DepthwiseConv1d(Function):
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            part = weight.unsqueeze(1)
-            part2 = input_shape[1]
             grad_input = torch.nn.grad.conv1d_input(
                 input_shape,
-                part,
+                weight.unsqueeze(1),
                 G,
                 stride=stride,
                 padding=padding,
                 dilation=dilation,
-                groups=part2,
+                groups=input_shape[1],
             )
         if ctx.needs_input_grad[1]:
-            part3 = weight_shape[1]
-            part4 = input_shape[1]
-            part5 = torch.nn.grad.conv1d_weight(
+            part = torch.nn.grad.conv1d_weight(
                 input,
-                (part4, 1, part3),
+                (input_shape[1], 1, weight_shape[1]),
                 G,
                 stride=stride,
                 padding=padding,
                 dilation=dilation,
-                groups=part4,
+                groups=input_shape[1],
             )
-            grad_weight = part5.squeeze(1)
+            grad_weight = part.squeeze(1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None, None, None
@@ -235,8 +229,9 @@ def depthwise_conv1d(
             f"depthwise_conv1d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
         )
-    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError(
             "depthwise_conv1d: no value of index u keeps every access in bounds"

@@ -86,16 +86,14 @@ def _applied(function, *args):
 def _depthwise_conv2d_forward(input, weight, bias, stride, padding, dilation):
     low = _of_product(input, weight, bias)
     input, weight, bias = _cast(low, input, weight, bias)
-    part = weight.unsqueeze(1)
-    part2 = input.shape[1]
     return torch.nn.functional.conv2d(
         input,
-        part,
+        weight.unsqueeze(1),
         bias,
         stride=stride,
         padding=padding,
         dilation=dilation,
-        groups=part2,
+        groups=input.shape[1],
     )
 
 
@@ -133,31 +131,26 @@ class _DepthwiseConv2d(Function):
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            part = weight.unsqueeze(1)
-            part2 = input_shape[1]
             grad_input = torch.nn.grad.conv2d_input(
                 input_shape,
-                part,
+                weight.unsqueeze(1),
                 G,
                 stride=stride,
                 padding=padding,
                 dilation=dilation,
-                groups=part2,
+                groups=input_shape[1],
             )
         if ctx.needs_input_grad[1]:
-            part3 = weight_shape[1]
-            part4 = weight_shape[2]
-            part5 = input_shape[1]
-            part6 = torch.nn.grad.conv2d_weight(
+            part = torch.nn.grad.conv2d_weight(
                 input,
-                (part5, 1, part3, part4),
+                (input_shape[1], 1, weight_shape[1], weight_shape[2]),
                 G,
                 stride=stride,
                 padding=padding,
                 dilation=dilation,
-                groups=part5,
+                groups=input_shape[1],
             )
-            grad_weight = part6.squeeze(1)
+            grad_weight = part.squeeze(1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2, 3))
         return grad_input, grad_weight, grad_bias, None, None, None
@@ -236,14 +229,16 @@ def depthwise_conv2d(
             f"depthwise_conv2d: index c has size {input.shape[1]} on axis 1 of input "
             f"but {weight.shape[0]} on axis 0 of weight"
         )
-    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError(
             "depthwise_conv2d: no value of index x keeps every access in bounds"
         )
-    difference = input.shape[3] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[3] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError(
             "depthwise_conv2d: no value of index y keeps every access in bounds"

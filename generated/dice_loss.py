@@ -165,14 +165,14 @@ def _dice_loss_mean_backward(ctx, G):
     ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+            target_shape
+        )
     return grad_input, grad_target, None
 
 
@@ -219,12 +219,15 @@ class _DiceLossMean(Function):
         grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
         ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
         if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                probability
+                * (1 - probability)
+                * (grad_both.unsqueeze(1) - ratio * target)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
+            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+                target_shape
+            )
         return grad_input, grad_target, None
 
 
@@ -276,14 +279,14 @@ def _dice_loss_sum_backward(ctx, G):
     ratio = 2 * G / added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+            target_shape
+        )
     return grad_input, grad_target, None
 
 
@@ -330,12 +333,15 @@ class _DiceLossSum(Function):
         grad_both = G * (2 * found + smooth) / added.square()
         ratio = 2 * G / added.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                probability
+                * (1 - probability)
+                * (grad_both.unsqueeze(1) - ratio * target)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
+            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+                target_shape
+            )
         return grad_input, grad_target, None
 
 
@@ -385,14 +391,14 @@ def _dice_loss_none_backward(ctx, G):
     ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
-        part = torch.ops.aten.sigmoid_backward(
-            difference, probability, grad_input=difference
-        )
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        difference2 = grad_both.unsqueeze(1) - probability.mul_(ratio)
-        grad_target = difference2.reshape(target_shape)
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+            target_shape
+        )
     return grad_input, grad_target, None
 
 
@@ -439,12 +445,15 @@ class _DiceLossNone(Function):
         grad_both = G * (2 * found + smooth) / added.square()
         ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            difference = grad_both.unsqueeze(1) - ratio * target
-            product = probability * (1 - probability) * difference
-            grad_input = product.reshape(input_shape)
+            grad_input = (
+                probability
+                * (1 - probability)
+                * (grad_both.unsqueeze(1) - ratio * target)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            difference2 = grad_both.unsqueeze(1) - ratio * probability
-            grad_target = difference2.reshape(target_shape)
+            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+                target_shape
+            )
         return grad_input, grad_target, None
 
 

@@ -114,20 +114,24 @@ def _applied(function, *args):
 def _embedding_bag_mean_forward(input, weight):
     dtype = _promoted(weight)
     weight = _for_kernel(weight)[0]
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.mean(1).to(dtype)
+    average = weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
+    return average.to(dtype)
 
 
 def _embedding_bag_mean_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    size = input.shape[0] * input.shape[1]
-    zeros = G.new_zeros(weight_shape)
-    part = input.flatten()
-    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    placed = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
-    grad_weight = placed.div_(input.shape[1])
+    part = (
+        G.unsqueeze(1)
+        .expand((input.shape[0], input.shape[1], G.shape[1]))
+        .reshape((input.shape[0] * input.shape[1], G.shape[1]))
+    )
+    grad_weight = (
+        G.new_zeros(weight_shape)
+        .index_add_(0, input.flatten(), part)
+        .div_(input.shape[1])
+    )
     return None, grad_weight
 
 
@@ -151,31 +155,33 @@ class _EmbeddingBagMean(Function):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        size = input.shape[0] * input.shape[1]
-        zeros = G.new_zeros(weight_shape)
-        part = input.flatten()
-        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        placed = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
-        grad_weight = placed / input.shape[1]
+        part = (
+            G.unsqueeze(1)
+            .expand((input.shape[0], input.shape[1], G.shape[1]))
+            .reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        )
+        grad_weight = (
+            G.new_zeros(weight_shape).index_add(0, input.flatten(), part)
+            / input.shape[1]
+        )
         return None, grad_weight
 
 
 def _embedding_bag_sum_forward(input, weight):
     dtype = _of_float32(weight)
     weight = _for_kernel(weight)[0]
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.sum(1).to(dtype)
+    total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
+    return total.to(dtype)
 
 
 def _embedding_bag_sum_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    size = input.shape[0] * input.shape[1]
-    zeros = G.new_zeros(weight_shape)
-    part = input.flatten()
-    part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    grad_weight = zeros.index_add_(0, part, part2.reshape((size, G.shape[1])))
+    part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+    grad_weight = G.new_zeros(weight_shape).index_add_(
+        0, input.flatten(), part.reshape((input.shape[0] * input.shape[1], G.shape[1]))
+    )
     return None, grad_weight
 
 
@@ -199,17 +205,17 @@ class _EmbeddingBagSum(Function):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        size = input.shape[0] * input.shape[1]
-        zeros = G.new_zeros(weight_shape)
-        part = input.flatten()
-        part2 = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        grad_weight = zeros.index_add(0, part, part2.reshape((size, G.shape[1])))
+        part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        grad_weight = G.new_zeros(weight_shape).index_add(
+            0,
+            input.flatten(),
+            part.reshape((input.shape[0] * input.shape[1], G.shape[1])),
+        )
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    part = picked.max(1)
+    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
     largest = part.values
     winner = part.indices
     return largest, winner
@@ -224,8 +230,7 @@ def _embedding_bag_max_backward(ctx, G):
     input, winner = ctx.saved_tensors
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.scatter_add_(0, input.gather(1, winner), G)
+    grad_weight = G.new_zeros(weight_shape).scatter_add_(0, input.gather(1, winner), G)
     return None, grad_weight
 
 
@@ -254,8 +259,9 @@ class _EmbeddingBagMax(Function):
         input, winner = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.scatter_add(0, input.gather(1, winner), G)
+        grad_weight = G.new_zeros(weight_shape).scatter_add(
+            0, input.gather(1, winner), G
+        )
         return None, grad_weight
 
 

@@ -233,12 +233,12 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
+    loss = part * (-right.expm1()) ** gamma
     average = loss.mean().to(dtype)
     return average, F
 
@@ -254,12 +254,12 @@ def _focal_loss_mean_composed(input, target, weight, gamma):
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
+    loss = part * (-right.expm1()) ** gamma
     return loss.mean().to(dtype)
 
 
@@ -281,20 +281,27 @@ def _focal_loss_mean_backward(ctx, G):
             if weight is None
             else _unflatten(weight.index_select(0, part2), 0, target.shape)
         )
-        product = gamma * right * right.exp() * part ** (gamma - 1)
-        chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-        part3 = G / (target.shape[0] * target.shape[1])
-        product2 = part3 if weight is None else part3 * picked
-        grad_right = product2 * (chosen - power)
-        part4 = grad_right.unsqueeze(1)
-        zeros = G.new_zeros(F.shape)
-        placed = _scatter_added_(zeros, 1, target.unsqueeze(1), part4)
-        part5 = _logsoftmax_slope(placed, F, 1)
-        grad_input = part5.reshape(input_shape)
+        chosen = (
+            gamma * right * right.exp() * part ** (gamma - 1)
+            if gamma != 0
+            else G.new_zeros(()).expand(target.shape)
+        )
+        grad_right = (
+            G / (target.shape[0] * target.shape[1]) * (chosen - power)
+            if weight is None
+            else G / (target.shape[0] * target.shape[1]) * picked * (chosen - power)
+        )
+        placed = _scatter_added_(
+            G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
+        )
+        grad_input = _logsoftmax_slope(placed, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-        placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-        grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
+        product = (right * power).reshape((target.shape[0] * target.shape[1],))
+        grad_weight = (
+            -G
+            / (target.shape[0] * target.shape[1])
+            * G.new_zeros((F.shape[1],)).index_add(0, part2, product)
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -342,19 +349,29 @@ class _FocalLossMean(Function):
                 if weight is None
                 else _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
-            product = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = product if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            part3 = G / (target.shape[0] * target.shape[1])
-            product2 = part3 if weight is None else part3 * picked
-            part4 = (product2 * (chosen - power)).unsqueeze(1)
-            placed = _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), part4)
+            chosen = (
+                gamma * right * right.exp() * part ** (gamma - 1)
+                if gamma != 0
+                else G.new_zeros(()).expand(target.shape)
+            )
+            product = (
+                G / (target.shape[0] * target.shape[1]) * (chosen - power)
+                if weight is None
+                else G / (target.shape[0] * target.shape[1]) * picked * (chosen - power)
+            )
+            placed = _scatter_added(
+                G.new_zeros(F.shape), 1, target.unsqueeze(1), product.unsqueeze(1)
+            )
             grad_F = _with_cotangent(placed, G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-            placed2 = G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
-            grad_weight = -G / (target.shape[0] * target.shape[1]) * placed2
+            product2 = (right * power).reshape((target.shape[0] * target.shape[1],))
+            grad_weight = (
+                -G
+                / (target.shape[0] * target.shape[1])
+                * G.new_zeros((F.shape[1],)).index_add(0, part2, product2)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -377,12 +394,16 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
     picked = weight.index_select(0, part).unflatten(0, target.shape)
     product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
     part2 = -right.expm1()
-    product2 = product * right * right.exp() * part2 ** (gamma - 1)
-    total = product2.sum() if gamma != 0 else None
-    picked2 = d_weight.index_select(0, part).unflatten(0, target.shape)
-    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
-    difference = chosen - (part2**gamma * (picked2 * right + product)).sum()
-    d_average = difference / (d_input.shape[0] * d_input.shape[2])
+    product2 = (
+        gamma * (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+        if gamma != 0
+        else None
+    )
+    product3 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
+    d_average = (
+        (product2 if gamma != 0 else d_input.new_zeros(()))
+        - (part2**gamma * (product3 + product)).sum()
+    ) / (d_input.shape[0] * d_input.shape[2])
     return d_F, d_average
 
 
@@ -423,12 +444,12 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
+    loss = part * (-right.expm1()) ** gamma
     total = loss.sum().to(dtype)
     return total, F
 
@@ -444,12 +465,12 @@ def _focal_loss_sum_composed(input, target, weight, gamma):
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    loss = part2 * (-right.expm1()) ** gamma
+    loss = part * (-right.expm1()) ** gamma
     return loss.sum().to(dtype)
 
 
@@ -466,22 +487,26 @@ def _focal_loss_sum_backward(ctx, G):
     power = part**gamma
     part2 = target.flatten()
     if ctx.needs_input_grad[0]:
-        product = (
-            G
-            if weight is None
-            else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+        chosen = (
+            gamma * right * right.exp() * part ** (gamma - 1)
+            if gamma != 0
+            else G.new_zeros(()).expand(target.shape)
         )
-        product2 = gamma * right * right.exp() * part ** (gamma - 1)
-        zeros = G.new_zeros(()).expand(target.shape)
-        grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-        part3 = grad_right.unsqueeze(1)
-        zeros2 = G.new_zeros(F.shape)
-        placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
-        part4 = _logsoftmax_slope(placed, F, 1)
-        grad_input = part4.reshape(input_shape)
+        grad_right = (
+            G * (chosen - power)
+            if weight is None
+            else G
+            * _unflatten(weight.index_select(0, part2), 0, target.shape)
+            * (chosen - power)
+        )
+        placed = _scatter_added_(
+            G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
+        )
+        grad_input = _logsoftmax_slope(placed, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = (right * power).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+        grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
+            0, part2, (right * power).reshape((target.shape[0] * target.shape[1],))
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -524,23 +549,29 @@ class _FocalLossSum(Function):
         power = part**gamma
         part2 = target.flatten()
         if ctx.needs_input_grad[0]:
-            product = (
-                G
+            chosen = (
+                gamma * right * right.exp() * part ** (gamma - 1)
+                if gamma != 0
+                else G.new_zeros(()).expand(target.shape)
+            )
+            part3 = (
+                G * (chosen - power)
                 if weight is None
-                else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                else G
+                * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                * (chosen - power)
             )
-            product2 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = product2 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            product3 = (product * (chosen - power)).unsqueeze(1)
-            placed = _scatter_added(
-                G.new_zeros(F.shape), 1, target.unsqueeze(1), product3
+            product = part3.unsqueeze(1)
+            grad_F = _with_cotangent(
+                _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), product),
+                G_F,
             )
-            grad_F = _with_cotangent(placed, G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product4 = (right * power).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
+            grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
+                0, part2, (right * power).reshape((target.shape[0] * target.shape[1],))
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -563,11 +594,15 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
     picked = weight.index_select(0, part).unflatten(0, target.shape)
     product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
     part2 = -right.expm1()
-    product2 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
-    product3 = product * right * right.exp() * part2 ** (gamma - 1)
-    total2 = product3.sum() if gamma != 0 else None
-    chosen = gamma * total2 if gamma != 0 else d_input.new_zeros(())
-    d_total = chosen - (part2**gamma * (product2 + product)).sum()
+    product2 = (
+        gamma * (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+        if gamma != 0
+        else None
+    )
+    product3 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
+    d_total = (product2 if gamma != 0 else d_input.new_zeros(())) - (
+        part2**gamma * (product3 + product)
+    ).sum()
     return d_F, d_total
 
 
@@ -608,13 +643,13 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    product = part2 * (-right.expm1()) ** gamma
-    loss = _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (part * (-right.expm1()) ** gamma).reshape((input_shape[0], *q_shape))
+    loss = _no_view(loss.to(dtype))
     return loss, F
 
 
@@ -629,13 +664,13 @@ def _focal_loss_none_composed(input, target, weight, gamma):
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
     part = (
-        None
+        -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
+        * right
     )
-    part2 = -right if weight is None else part * right
-    product = part2 * (-right.expm1()) ** gamma
-    return _no_view(product.reshape((input_shape[0], *q_shape)).to(dtype))
+    loss = (part * (-right.expm1()) ** gamma).reshape((input_shape[0], *q_shape))
+    return _no_view(loss.to(dtype))
 
 
 def _focal_loss_none_backward(ctx, G):
@@ -653,22 +688,25 @@ def _focal_loss_none_backward(ctx, G):
     power = part**gamma
     part2 = target.flatten()
     if ctx.needs_input_grad[0]:
-        product = (
+        chosen = (
+            gamma * right * right.exp() * part ** (gamma - 1)
+            if gamma != 0
+            else G.new_zeros(()).expand(target.shape)
+        )
+        part3 = (
             G
             if weight is None
             else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
         )
-        product2 = gamma * right * right.exp() * part ** (gamma - 1)
-        zeros = G.new_zeros(()).expand(target.shape)
-        grad_right = product * ((product2 if gamma != 0 else zeros) - power)
-        part3 = grad_right.unsqueeze(1)
-        zeros2 = G.new_zeros(F.shape)
-        placed = _scatter_added_(zeros2, 1, target.unsqueeze(1), part3)
-        part4 = _logsoftmax_slope(placed, F, 1)
-        grad_input = part4.reshape(input_shape)
+        grad_right = part3 * (chosen - power)
+        placed = _scatter_added_(
+            G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
+        )
+        grad_input = _logsoftmax_slope(placed, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product3 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product3)
+        grad_weight = -G.new_zeros((F.shape[1],)).index_add(
+            0, part2, (G * right * power).reshape((target.shape[0] * target.shape[1],))
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -713,23 +751,29 @@ class _FocalLossNone(Function):
         power = part**gamma
         part2 = target.flatten()
         if ctx.needs_input_grad[0]:
-            product = (
+            chosen = (
+                gamma * right * right.exp() * part ** (gamma - 1)
+                if gamma != 0
+                else G.new_zeros(()).expand(target.shape)
+            )
+            part3 = (
                 G
                 if weight is None
                 else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
             )
-            product2 = gamma * right * right.exp() * part ** (gamma - 1)
-            chosen = product2 if gamma != 0 else G.new_zeros(()).expand(target.shape)
-            product3 = (product * (chosen - power)).unsqueeze(1)
-            placed = _scatter_added(
-                G.new_zeros(F.shape), 1, target.unsqueeze(1), product3
+            product = (part3 * (chosen - power)).unsqueeze(1)
+            grad_F = _with_cotangent(
+                _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), product),
+                G_F,
             )
-            grad_F = _with_cotangent(placed, G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product4 = (G * right * power).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = -G.new_zeros((F.shape[1],)).index_add(0, part2, product4)
+            grad_weight = -G.new_zeros((F.shape[1],)).index_add(
+                0,
+                part2,
+                (G * right * power).reshape((target.shape[0] * target.shape[1],)),
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -751,13 +795,17 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     part = -right.expm1()
     power = part**gamma
     part2 = target.flatten()
-    product = d_weight.index_select(0, part2).unflatten(0, target.shape) * right
-    picked = weight.index_select(0, part2).unflatten(0, target.shape)
-    product2 = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
-    product3 = gamma * right * right.exp() * part ** (gamma - 1)
-    zeros = d_input.new_zeros(()).expand(target.shape)
-    product4 = product2 * ((product3 if gamma != 0 else zeros) - power)
-    d_loss = (product4 - product * power).reshape((input_shape[0], *q_shape))
+    picked = d_weight.index_select(0, part2).unflatten(0, target.shape)
+    picked2 = weight.index_select(0, part2).unflatten(0, target.shape)
+    chosen = (
+        gamma * right * right.exp() * part ** (gamma - 1)
+        if gamma != 0
+        else d_input.new_zeros(()).expand(target.shape)
+    )
+    picked3 = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1)
+    d_loss = (picked3 * picked2 * (chosen - power) - picked * right * power).reshape(
+        (input_shape[0], *q_shape)
+    )
     return d_F, d_loss
 
 

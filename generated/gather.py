@@ -118,8 +118,11 @@ def _gather_forward(input, index, dim):
     size2 = math.prod(q_shape)
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
-    part = index_shape[len(p_shape)]
-    return _no_view(_gathered(input, 1, index).reshape((*p_shape, part, *q_shape)))
+    return _no_view(
+        _gathered(input, 1, index).reshape(
+            (*p_shape, index_shape[len(p_shape)], *q_shape)
+        ),
+    )
 
 
 def _gather_backward(ctx, G):
@@ -133,8 +136,7 @@ def _gather_backward(ctx, G):
     size2 = math.prod(q_shape)
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     G = G.reshape((size, index_shape[len(p_shape)], size2))
-    part = input_shape[len(p_shape)]
-    zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
+    zeros = G.new_zeros((index.shape[0], input_shape[len(p_shape)], index.shape[2]))
     grad_input = _scatter_added_(zeros, 1, index, G).reshape(input_shape)
     return grad_input, None, None
 
@@ -172,9 +174,12 @@ class _Gather(Function):
         size2 = math.prod(q_shape)
         index = index.reshape((size, index_shape[len(p_shape)], size2))
         G = G.reshape((size, index_shape[len(p_shape)], size2))
-        part = input_shape[len(p_shape)]
-        zeros = G.new_zeros((index.shape[0], part, index.shape[2]))
-        grad_input = _scatter_added(zeros, 1, index, G).reshape(input_shape)
+        grad_input = _scatter_added(
+            G.new_zeros((index.shape[0], input_shape[len(p_shape)], index.shape[2])),
+            1,
+            index,
+            G,
+        ).reshape(input_shape)
         return grad_input, None, None
 
 

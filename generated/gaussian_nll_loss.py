@@ -156,8 +156,7 @@ def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
+    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.mean().to(dtype)
 
 
@@ -178,9 +177,8 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         mask = var >= eps
         chosen = variance
-        product2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
-        part2 = product2.div_(chosen.mul_(math.prod(input.shape)))
-        grad_var = _where(mask, part2, 0)
+        part2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
+        grad_var = _where(mask, part2.div_(math.prod(input.shape) * chosen), 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -216,8 +214,11 @@ class _GaussianNllLossMean(Function):
         if ctx.needs_input_grad[2]:
             mask = var >= eps
             chosen = torch.where(mask, variance, 1)
-            product2 = 0.5 * G * (1 - u.square() / chosen)
-            grad_var = _where(mask, product2 / (math.prod(input.shape) * chosen), 0)
+            grad_var = _where(
+                mask,
+                0.5 * G * (1 - u.square() / chosen) / (math.prod(input.shape) * chosen),
+                0,
+            )
         return grad_input, grad_target, grad_var, None
 
 
@@ -235,8 +236,7 @@ def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
+    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.sum().to(dtype)
 
 
@@ -254,8 +254,9 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         mask = var >= eps
         chosen = variance
-        part = (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen)
-        grad_var = _where(mask, part, 0)
+        grad_var = _where(
+            mask, (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen), 0
+        )
     return grad_input, grad_target, grad_var, None
 
 
@@ -307,8 +308,7 @@ def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
     dtype = _of_float32(input, target, var)
     input, target, var = _wide(input, target, var)
     variance = var.clamp(min=eps)
-    part = (input - target).square_().div_(variance).add_(variance.log())
-    loss = part.mul_(0.5)
+    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.to(dtype)
 
 
@@ -326,8 +326,9 @@ def _gaussian_nll_loss_none_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         mask = var >= eps
         chosen = variance
-        part = (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen)
-        grad_var = _where(mask, part, 0)
+        grad_var = _where(
+            mask, (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen), 0
+        )
     return grad_input, grad_target, grad_var, None
 
 

@@ -127,8 +127,11 @@ class _Geglu(Function):
         if ctx.needs_input_grad[0]:
             grad_input = product * gate * u
         if ctx.needs_input_grad[1]:
-            added = math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp() + u
-            grad_gate = product * input * added
+            grad_gate = (
+                product
+                * input
+                * (math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp() + u)
+            )
         return grad_input, grad_gate
 
 

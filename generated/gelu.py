@@ -165,13 +165,13 @@ class _GeluTanh(Function):
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
         input_squared = input.square()
-        u = input * (1 + 0.044715 * input_squared)
-        inner = math.sqrt(2 / math.pi) * u
+        inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
         inner_tanh = inner.tanh()
-        product = math.sqrt(2) / math.sqrt(math.pi) * input
-        product2 = product * (1 - inner_tanh.square())
-        product3 = product2 * (0.5 + 0.0670725 * input_squared)
-        grad_input = G * (product3 + 0.5 * (1 + inner_tanh))
+        ratio = math.sqrt(2) / math.sqrt(math.pi)
+        added = 0.5 + 0.0670725 * input_squared
+        grad_input = G * (
+            ratio * input * (1 - inner_tanh.square()) * added + 0.5 * (1 + inner_tanh)
+        )
         return grad_input
 
 

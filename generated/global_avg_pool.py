@@ -97,8 +97,8 @@ class _GlobalAvgPool(Function):
         input_shape = ctx.input_shape
         G = _for_kernel(G)[0]
         size = math.prod(q_shape)
-        part = (G / (size or 1)).unsqueeze(2).expand((G.shape[0], G.shape[1], size))
-        grad_input = part.reshape(input_shape)
+        ratio = (G / (size or 1)).unsqueeze(2).expand((G.shape[0], G.shape[1], size))
+        grad_input = ratio.reshape(input_shape)
         return grad_input
 
 

@@ -96,8 +96,9 @@ def _global_max_pool_backward(ctx, G):
     input, G = _wide(input, G)
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     part = input.max(2).indices.unsqueeze(2)
-    placed = _scatter_added_(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
-    grad_input = placed.reshape(input_shape)
+    grad_input = _scatter_added_(
+        G.new_zeros(input.shape), 2, part, G.unsqueeze(2)
+    ).reshape(input_shape)
     return grad_input
 
 
@@ -125,9 +126,12 @@ class _GlobalMaxPool(Function):
         input_shape = ctx.input_shape
         input, G = _wide(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        part = input.max(2).indices.unsqueeze(2)
-        placed = _scatter_added(G.new_zeros(input.shape), 2, part, G.unsqueeze(2))
-        grad_input = placed.reshape(input_shape)
+        grad_input = _scatter_added(
+            G.new_zeros(input.shape),
+            2,
+            input.max(2).indices.unsqueeze(2),
+            G.unsqueeze(2),
+        ).reshape(input_shape)
         return grad_input
 
 

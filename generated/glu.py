@@ -127,8 +127,11 @@ def _glu_forward(input, dim):
     count = input_shape[len(p_shape)] // 2
     input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
     halves = input
-    part = torch.nn.functional.glu(halves, 1).squeeze(1)
-    output = part.reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+    output = (
+        torch.nn.functional.glu(halves, 1)
+        .squeeze(1)
+        .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+    )
     return _no_view(output.to(dtype))
 
 
@@ -200,10 +203,9 @@ def _glu_tangent(input, dim, output, d_input):
     output = output.reshape((size, input_shape[len(p_shape)] // 2, size2))
     halves = input
     gate = halves.select(1, 1).sigmoid()
-    product = d_input.select(1, 1) * output * (1 - gate)
-    added = d_input.select(1, 0) * gate + product
-    count = input_shape[len(p_shape)] // 2
-    return added.reshape((*p_shape, count, *q_shape))
+    return (
+        d_input.select(1, 0) * gate + d_input.select(1, 1) * output * (1 - gate)
+    ).reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
 
 
 class _GluDual(_Glu):

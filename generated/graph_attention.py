@@ -188,23 +188,29 @@ def _graph_attention_forward(
     wide = torch.promote_types(low, torch.float32)
     x, weight = _cast(low, x, weight)
     att_source, att_target = _cast(wide, att_source, att_target)
-    part = att_source.shape[0]
-    projected = _no_view((x @ weight.mT).unflatten(1, (part, att_source.shape[1])))
+    projected = _no_view(
+        (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
+    )
     picked = projected.index_select(0, source).to(wide)
-    total2 = (att_target * projected.index_select(0, target).to(wide)).sum(2)
-    scores = (att_source * picked).sum(2) + total2
+    scores = (att_source * picked).sum(2) + (
+        att_target * projected.index_select(0, target).to(wide)
+    ).sum(2)
     a = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part3.scatter_reduce(0, part2, a, "amax")
+    part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    placed = x.new_full(
+        (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
+    ).scatter_reduce(0, part, a, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
     e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    product = (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
-    part4 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part4, att_source.shape[1]), dtype=wide)
-    output = _no_view(zeros2.index_add(0, target, product).flatten(1, 2).to(dtype))
+    zeros2 = x.new_zeros(
+        (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
+    )
+    output = zeros2.index_add(
+        0, target, (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
+    ).flatten(1, 2)
+    output = _no_view(output.to(dtype))
     return output, projected, scores
 
 
@@ -216,25 +222,28 @@ def _graph_attention_forward_in_place(
     wide = torch.promote_types(low, torch.float32)
     x, weight = _cast(low, x, weight)
     att_source, att_target = _cast(wide, att_source, att_target)
-    part = att_source.shape[0]
-    product = (x @ weight.mT).unflatten(1, (part, att_source.shape[1]))
-    projected = _no_view(product)
+    projected = _no_view(
+        (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
+    )
     picked = projected.index_select(0, source).to(wide)
     total = projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
     scores = (att_source * picked).sum(2) + total
     a = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    part3 = x.new_full((x.shape[0], att_source.shape[0]), -math.inf, dtype=wide)
-    placed = part3.scatter_reduce(0, part2, a, "amax")
+    part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    placed = x.new_full(
+        (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
+    ).scatter_reduce(0, part, a, "amax")
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
     e = (a - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    product2 = picked.mul_((a - lse.index_select(0, target)).exp().unsqueeze(2))
-    part4 = att_source.shape[0]
-    zeros2 = x.new_zeros((x.shape[0], part4, att_source.shape[1]), dtype=wide)
-    part5 = zeros2.index_add_(0, target, product2).flatten(1, 2).to(dtype)
-    output = _no_view(part5)
+    zeros2 = x.new_zeros(
+        (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
+    )
+    output = zeros2.index_add_(
+        0, target, picked.mul_((a - lse.index_select(0, target)).exp().unsqueeze(2))
+    ).flatten(1, 2)
+    output = _no_view(output.to(dtype))
     return output, projected, scores
 
 
@@ -260,39 +269,41 @@ def _graph_attention_backward(ctx, G):
     att_source, att_target, output, projected, scores, G = given
     grad_x = grad_weight = grad_att_source = grad_att_target = None
     part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    part2 = G.new_full((x_shape[0], att_source_shape[0]), -math.inf)
-    part3 = target.unsqueeze(1).expand(scores.shape)
-    placed = part2.scatter_reduce(0, part3, part, "amax")
+    placed = G.new_full((x_shape[0], att_source_shape[0]), -math.inf).scatter_reduce(
+        0, target.unsqueeze(1).expand(scores.shape), part, "amax"
+    )
     chosen = torch.where(placed.isfinite(), placed, 0)
     zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
     e = (part - chosen.index_select(0, target)).exp()
     lse = chosen + zeros.index_add(0, target, e).log()
-    part4 = _unflatten(G, 1, (att_source_shape[0], att_source_shape[1]))
-    picked = part4.index_select(0, target)
+    picked = _unflatten(G, 1, (att_source_shape[0], att_source_shape[1])).index_select(
+        0, target
+    )
     e2 = (part - lse.index_select(0, target)).exp()
     picked2 = projected.index_select(0, source)
-    part5 = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
-    grad_a = e2 * (picked2 - part5.index_select(0, target)).mul_(picked).sum(2)
+    part2 = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
+    grad_a = e2 * (picked2 - part2.index_select(0, target)).mul_(picked).sum(2)
     grad_scores = torch.ops.aten.leaky_relu_backward(
         grad_a, scores, negative_slope, False
     )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
         product2 = att_source * grad_scores.unsqueeze(2)
-        added = product2.addcmul_(e2.unsqueeze(2), picked)
-        placed2 = G.new_zeros(projected.shape).index_add_(0, source, added)
+        placed2 = G.new_zeros(projected.shape).index_add_(
+            0, source, product2.addcmul_(e2.unsqueeze(2), picked)
+        )
         grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
-        part6 = _flatten(grad_projected, 1, 2)
+        part3 = _flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part7 = grad_scores.unsqueeze(2)
+        part4 = grad_scores.unsqueeze(2)
     if ctx.needs_input_grad[0]:
-        grad_x = part6.to(low) @ weight
+        grad_x = part3.to(low) @ weight
     if ctx.needs_input_grad[1]:
-        grad_weight = part6.mT.to(low) @ x
+        grad_weight = part3.mT.to(low) @ x
     if ctx.needs_input_grad[2]:
-        grad_att_source = picked2.mul_(part7).sum(0)
+        grad_att_source = picked2.mul_(part4).sum(0)
     if ctx.needs_input_grad[3]:
-        grad_att_target = projected.index_select(0, target).mul_(part7).sum(0)
+        grad_att_target = projected.index_select(0, target).mul_(part4).sum(0)
     return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
@@ -343,39 +354,45 @@ class _GraphAttention(Function):
         x, weight, output = _cast(low, x, weight, output)
         att_source, att_target, G = _cast(wide, att_source, att_target, G)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
-        part = att_source.shape[0]
-        projected = _unflatten(x @ weight.mT, 1, (part, att_source.shape[1]))
+        projected = _unflatten(
+            x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
+        )
         picked = projected.index_select(0, source)
         picked2 = picked.to(wide)
         picked3 = projected.index_select(0, target).to(wide)
         scores = (att_source * picked2).sum(2) + (att_target * picked3).sum(2)
         mask = scores > 0
         a = _where(mask, scores, negative_slope * scores)
-        part2 = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-        part3 = G.new_full((x.shape[0], att_source.shape[0]), -math.inf)
-        placed = part3.scatter_reduce(0, part2, a, "amax")
+        part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+        placed = G.new_full(
+            (x.shape[0], att_source.shape[0]), -math.inf
+        ).scatter_reduce(0, part, a, "amax")
         chosen = torch.where(placed.isfinite(), placed, 0)
         zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
         e = (a - chosen.index_select(0, target)).exp()
         lse = chosen + zeros.index_add(0, target, e).log()
-        part4 = _unflatten(G, 1, (att_source.shape[0], att_source.shape[1]))
-        picked4 = part4.index_select(0, target)
+        picked4 = _unflatten(
+            G, 1, (att_source.shape[0], att_source.shape[1])
+        ).index_select(0, target)
         e2 = (a - lse.index_select(0, target)).exp()
-        part5 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-        product = picked4 * (picked - part5.index_select(0, target)).to(wide)
-        grad_a = e2 * product.sum(2)
+        part2 = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+        grad_a = e2 * (picked4 * (picked - part2.index_select(0, target)).to(wide)).sum(
+            2
+        )
         grad_scores = _where(mask, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
             added = att_source * grad_scores.unsqueeze(2) + e2.unsqueeze(2) * picked4
-            zeros2 = G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-            placed2 = zeros2.index_add(0, source, added)
-            grad_projected = placed2.index_add(0, target, product2.permute(2, 0, 1))
-            part6 = _flatten(grad_projected, 1, 2)
+            product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+            grad_projected = (
+                G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
+                .index_add(0, source, added)
+                .index_add(0, target, product.permute(2, 0, 1))
+            )
+            part3 = _flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_x = part6.to(low) @ weight
+            grad_x = part3.to(low) @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = part6.mT.to(low) @ x
+            grad_weight = part3.mT.to(low) @ x
         if ctx.needs_input_grad[2]:
             grad_att_source = (grad_scores.unsqueeze(2) * picked2).sum(0)
         if ctx.needs_input_grad[3]:

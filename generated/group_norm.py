@@ -219,7 +219,11 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     count = input.shape[1] // num_groups
     part = None if weight is None else weight.unflatten(0, (num_groups, count))
     part2 = input.unflatten(1, (num_groups, count))
-    part3 = None if bias is None else bias.unflatten(0, (num_groups, count))
+    part3 = (
+        input.new_full((), 0).expand(part.shape)
+        if bias is None
+        else bias.unflatten(0, (num_groups, count))
+    )
     normed = _group_normed(part2, part, part3, eps)
     output = _no_view(normed[0].flatten(1, 2).to(dtype))
     mean = normed[1]
@@ -233,23 +237,22 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
     count = input_shape[1] // num_groups
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], num_groups, count, size))
+    input = input.reshape((input_shape[0], num_groups, count, math.prod(q_shape)))
     mu = input.mean((2, 3))
     u = input - mu.unsqueeze(2).unsqueeze(3)
     var = u.square().mean((2, 3))
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    product = (
+    part = (
         xhat
         if weight is None
         else weight.unflatten(0, (num_groups, count)).unsqueeze(2) * xhat
     )
-    added = (
-        product
+    part2 = (
+        part
         if bias is None
-        else product + bias.unflatten(0, (num_groups, count)).unsqueeze(2)
+        else part + bias.unflatten(0, (num_groups, count)).unsqueeze(2)
     )
-    output = added.reshape((input_shape[0], num_groups * count, *q_shape))
+    output = part2.reshape((input_shape[0], num_groups * count, *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -262,8 +265,9 @@ def _group_norm_backward(ctx, G):
     part = None if weight is None else _unflatten(weight, 0, (num_groups, count))
     part2 = _unflatten(input, 1, (num_groups, count))
     part3 = _unflatten(G, 1, (num_groups, count))
-    part4 = ctx.needs_input_grad[:3]
-    grads = _group_normed_gradients(part3, part2, mean, rstd, part, part4)
+    grads = _group_normed_gradients(
+        part3, part2, mean, rstd, part, ctx.needs_input_grad[:3]
+    )
     if ctx.needs_input_grad[0]:
         grad_input = _flatten(grads[0], 1, 2)
     if ctx.needs_input_grad[1]:
@@ -321,15 +325,21 @@ class _GroupNorm(Function):
             weight = (
                 None if weight is None else _unflatten(weight, 0, (num_groups, count))
             )
-            part = G.sum(3) if weight is None else G.sum(3) * weight
-            ratio = part.sum(2) / (input.shape[3] * input.shape[2])
-            part2 = product.sum(3) if weight is None else product.sum(3) * weight
-            total = part2.sum(2).unsqueeze(2).unsqueeze(3)
-            product2 = total / (input.shape[3] * input.shape[2]) * xhat
-            part3 = G if weight is None else weight.unsqueeze(2) * G
-            difference = part3 - product2
-            product3 = inverse_root * (difference - ratio.unsqueeze(2).unsqueeze(3))
-            grad_input = product3.reshape(input_shape)
+            ratio = (
+                G.sum(3).sum(2) / (input.shape[3] * input.shape[2])
+                if weight is None
+                else (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
+            )
+            part = product.sum(3) if weight is None else product.sum(3) * weight
+            product2 = (
+                part.sum(2).unsqueeze(2).unsqueeze(3)
+                / (input.shape[3] * input.shape[2])
+                * xhat
+            )
+            part2 = G if weight is None else weight.unsqueeze(2) * G
+            grad_input = (
+                inverse_root * (part2 - product2 - ratio.unsqueeze(2).unsqueeze(3))
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = _flatten(product.sum((0, 3)), 0, 1)
         if ctx.needs_input_grad[2]:

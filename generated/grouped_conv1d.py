@@ -150,11 +150,8 @@ class _GroupedConv1d(Function):
         input, weight, G = _cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            product = groups * weight_shape[1]
-            part = input_shape[0]
-            part2 = input_shape[2]
             grad_input = torch.nn.grad.conv1d_input(
-                (part, product, part2),
+                (input_shape[0], groups * weight_shape[1], input_shape[2]),
                 weight,
                 G,
                 stride=stride,
@@ -163,12 +160,10 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[1]:
-            product2 = groups * (weight_shape[0] // groups)
-            part3 = weight_shape[1]
-            part4 = weight_shape[2]
+            product = groups * (weight_shape[0] // groups)
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                (product2, part3, part4),
+                (product, weight_shape[1], weight_shape[2]),
                 G,
                 stride=stride,
                 padding=padding,
@@ -176,8 +171,9 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[2]:
-            total = _unflatten(G, 1, (groups, weight_shape[0] // groups)).sum((0, 3))
-            grad_bias = _flatten(total, 0, 1)
+            grad_bias = _flatten(
+                _unflatten(G, 1, (groups, weight_shape[0] // groups)).sum((0, 3)), 0, 1
+            )
         return grad_input, grad_weight, grad_bias, None, None, None, None
 
 
@@ -265,8 +261,9 @@ def grouped_conv1d(
             f"grouped_conv1d: axis 1 (g c) of input has size {input.shape[1]}, but "
             f"size(g)*size(c) is {groups * weight.shape[1]}"
         )
-    difference = input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
-    size = difference // stride + 1
+    size = (
+        input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
+    ) // stride + 1
     if size < 0:
         raise ValueError(
             "grouped_conv1d: no value of index u keeps every access in bounds"

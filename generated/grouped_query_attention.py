@@ -299,14 +299,15 @@ def _grouped_query_attention_forward(query, key, value):
     query, key, value = _cast(low, query, key, value)
     ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
     count = query.shape[-3] // key.shape[-3]
-    part = query.unflatten(-3, (key.shape[-3], count))
-    part2 = value.unsqueeze(-3)
-    part3 = key.unsqueeze(-3)
-    part4 = query.shape[:-3]
-    part5 = key.shape[-3]
-    part6 = part3.expand((*part4, part5, count, key.shape[-2], query.shape[-1]))
-    part7 = part2.expand((*part4, part5, count, key.shape[-2], value.shape[-1]))
-    attended = _attended(part, part6, part7, ratio, None)
+    part = key.unsqueeze(-3).expand(
+        (*query.shape[:-3], key.shape[-3], count, key.shape[-2], query.shape[-1])
+    )
+    part2 = value.unsqueeze(-3).expand(
+        (*query.shape[:-3], key.shape[-3], count, key.shape[-2], value.shape[-1])
+    )
+    attended = _attended(
+        query.unflatten(-3, (key.shape[-3], count)), part, part2, ratio, None
+    )
     output = _no_view(attended[0].flatten(-4, -3))
     kept = attended[1]
     return output, kept
@@ -317,15 +318,15 @@ def _grouped_query_attention_composed(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     count = query.shape[-3] // key.shape[-3]
-    part = query.unflatten(-3, (key.shape[-3], count))
-    count2 = query.shape[-3] // key.shape[-3]
-    product = part.flatten(-3, -2) @ key.mT
-    product2 = product.unflatten(-2, (count2, query.shape[-2]))
-    S = product2.to(wide) / math.sqrt(query.shape[-1])
+    S = (
+        query.unflatten(-3, (key.shape[-3], count)).flatten(-3, -2) @ key.mT
+    ).unflatten(-2, (count, query.shape[-2])).to(wide) / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
-    product3 = P.flatten(-3, -2).to(low) @ value
-    count3 = query.shape[-3] // key.shape[-3]
-    return _no_view(product3.unflatten(-2, (count3, query.shape[-2])).flatten(-4, -3))
+    return _no_view(
+        (P.flatten(-3, -2).to(low) @ value)
+        .unflatten(-2, (query.shape[-3] // key.shape[-3], query.shape[-2]))
+        .flatten(-4, -3),
+    )
 
 
 def _grouped_query_attention_backward(ctx, G):
@@ -341,14 +342,13 @@ def _grouped_query_attention_backward(ctx, G):
     part2 = _unflatten(output, -3, (key.shape[-3], count))
     part3 = _unflatten(query, -3, (key.shape[-3], count))
     count2 = query.shape[-3] // key.shape[-3]
-    part4 = value.unsqueeze(-3)
-    part5 = key.unsqueeze(-3)
-    part6 = query.shape[:-3]
-    part7 = query.shape[-1]
-    part8 = part5.expand((*part6, key.shape[-3], count2, key.shape[-2], part7))
-    part9 = value.shape[-1]
-    part10 = part4.expand((*part6, key.shape[-3], count2, key.shape[-2], part9))
-    grads = _attended_gradients(part, part3, part8, part10, part2, kept, ratio, None)
+    part4 = key.unsqueeze(-3).expand(
+        (*query.shape[:-3], key.shape[-3], count2, key.shape[-2], query.shape[-1])
+    )
+    part5 = value.unsqueeze(-3).expand(
+        (*query.shape[:-3], key.shape[-3], count2, key.shape[-2], value.shape[-1])
+    )
+    grads = _attended_gradients(part, part3, part4, part5, part2, kept, ratio, None)
     if ctx.needs_input_grad[0]:
         grad_query = _flatten(grads[0], -4, -3)
     if ctx.needs_input_grad[1]:
@@ -386,29 +386,39 @@ class _GroupedQueryAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        count = query.shape[-3] // key.shape[-3]
-        part = _flatten(_unflatten(query, -3, (key.shape[-3], count)), -3, -2)
-        count2 = query.shape[-3] // key.shape[-3]
-        product = _unflatten(part @ key.mT, -2, (count2, query.shape[-2])).to(wide)
-        S = product / math.sqrt(query.shape[-1])
+        part = _flatten(
+            _unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
+            -3,
+            -2,
+        )
+        S = _unflatten(
+            part @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
+        ).to(wide) / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
-        part2 = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-        part3 = _flatten(part2, -3, -2)
+        part2 = _flatten(
+            _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])), -3, -2
+        )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            count3 = query.shape[-3] // key.shape[-3]
-            grad_P = _unflatten(part3 @ value.mT, -2, (count3, query.shape[-2]))
-            part4 = grad_P.to(wide)
-            grad_S = P * (part4 - (part4 * P).sum(-1, keepdim=True))
-            part5 = _flatten(grad_S, -3, -2)
+            grad_P = _unflatten(
+                part2 @ value.mT,
+                -2,
+                (query.shape[-3] // key.shape[-3], query.shape[-2]),
+            )
+            part3 = grad_P.to(wide)
+            grad_S = P * (part3 - (part3 * P).sum(-1, keepdim=True))
+            part4 = _flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
-            count4 = query.shape[-3] // key.shape[-3]
-            product2 = _unflatten(part5.to(low) @ key, -2, (count4, query.shape[-2]))
-            ratio = product2.to(wide) / math.sqrt(query.shape[-1])
-            grad_query = _flatten(ratio, -4, -3)
+            count = query.shape[-3] // key.shape[-3]
+            grad_query = _flatten(
+                _unflatten(part4.to(low) @ key, -2, (count, query.shape[-2])).to(wide)
+                / math.sqrt(query.shape[-1]),
+                -4,
+                -3,
+            )
         if ctx.needs_input_grad[1]:
-            grad_key = (part5.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
+            grad_key = (part4.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = _flatten(P, -3, -2).mT.to(low) @ part3
+            grad_value = _flatten(P, -3, -2).mT.to(low) @ part2
         return grad_query, grad_key, grad_value
 
 

@@ -128,10 +128,10 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = _cast(wide, hx)[0]
-    product = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = product if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + product
-    product2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = product2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + product2
+    part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    a = part if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + part
+    part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    s = part2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + part2
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
     new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
@@ -145,14 +145,13 @@ def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = _cast(wide, hx)[0]
-    product = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = product if b_ih is None else product.add_(b_ih.unflatten(0, (3, hx.shape[1])))
-    product2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = product2 if b_hh is None else product2.add_(b_hh.unflatten(0, (3, hx.shape[1])))
+    part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    a = part if b_ih is None else part.add_(b_ih.unflatten(0, (3, hx.shape[1])))
+    part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    s = part2 if b_hh is None else part2.add_(b_hh.unflatten(0, (3, hx.shape[1])))
     update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
     reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
-    part = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide))
-    new = part.tanh_()
+    new = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide)).tanh_()
     h = (hx * update).addcmul_(new, 1 - update).to(dtype)
     return h, a, s
 
@@ -225,51 +224,47 @@ class _GruCell(Function):
         input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx, G = _cast(wide, hx, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        product = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        a = product if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + product
-        part = hx.to(low)
-        product2 = _unflatten(part @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = (
-            product2
-            if b_hh is None
-            else _unflatten(b_hh, 0, (3, hx.shape[1])) + product2
-        )
+        part = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+        a = part if b_ih is None else _unflatten(b_ih, 0, (3, hx.shape[1])) + part
+        part2 = hx.to(low)
+        part3 = _unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
+        s = part3 if b_hh is None else _unflatten(b_hh, 0, (3, hx.shape[1])) + part3
         update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
         u = 1 - update
         grad_new = G * u
         reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-        part2 = s.select(1, 2).to(wide)
-        new = (a.select(1, 2).to(wide) + part2 * reset).tanh()
+        part4 = s.select(1, 2).to(wide)
+        new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
         u2 = 1 - new.square()
-        grad_reset = grad_new * part2 * u2
+        grad_reset = grad_new * part4 * u2
         u3 = 1 - reset
         grad_update = G * (hx - new)
-        product3 = grad_reset * reset * u3
-        product4 = grad_update * update * u
+        product = grad_reset * reset * u3
+        product2 = grad_update * update * u
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
-            grad_a = torch.stack((product3, product4, grad_new * u2), 1)
+            grad_a = torch.stack((product, product2, grad_new * u2), 1)
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
-            grad_s = torch.stack((product3, product4, grad_new * reset * u2), 1)
+            grad_s = torch.stack((product, product2, grad_new * reset * u2), 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part3 = _flatten(grad_a, 1, 2)
+            part5 = _flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            part4 = _flatten(grad_s, 1, 2)
+            part6 = _flatten(grad_s, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_input = part3.to(low) @ w_ih
+            grad_input = part5.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + (part4.to(low) @ w_hh).to(wide)
+            grad_hx = G * update + (part6.to(low) @ w_hh).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part3.mT.to(low) @ input
+            grad_w_ih = part5.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part4.mT.to(low) @ part
+            grad_w_hh = part6.mT.to(low) @ part2
         if ctx.needs_input_grad[4]:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:

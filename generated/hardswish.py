@@ -146,8 +146,9 @@ class _Hardswish(Function):
             return _hardswish_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        product = G * _where(input >= 3, 1, 0.5 + input / 3)
-        grad_input = torch.ops.aten.threshold_backward(product, input, -3)
+        grad_input = torch.ops.aten.threshold_backward(
+            G * _where(input >= 3, 1, 0.5 + input / 3), input, -3
+        )
         return grad_input
 
 

@@ -134,8 +134,11 @@ def _hardtanh_forward(input, min_val, max_val):
     mask = min_val <= max_val
     part = -max_val if not mask else None
     part2 = -torch.threshold(-input, part, part) if not mask else None
-    chosen = _where(input <= min_val, min_val, part2) if not mask else None
-    output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
+    output = (
+        torch.ops.aten.hardtanh(input, min_val, max_val)
+        if mask
+        else _where(input <= min_val, min_val, part2)
+    )
     return output.to(dtype)
 
 
@@ -145,8 +148,11 @@ def _hardtanh_forward_in_place(input, min_val, max_val):
     mask = min_val <= max_val
     part = -max_val if not mask else None
     part2 = torch.threshold(-input, part, part).neg_() if not mask else None
-    chosen = _where(input <= min_val, min_val, part2) if not mask else None
-    output = torch.ops.aten.hardtanh(input, min_val, max_val) if mask else chosen
+    output = (
+        torch.ops.aten.hardtanh(input, min_val, max_val)
+        if mask
+        else _where(input <= min_val, min_val, part2)
+    )
     return output.to(dtype)
 
 

@@ -161,9 +161,11 @@ def _hinge_embedding_loss_mean_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
-        chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-        difference = torch.where(target == 1, G, 0).sub_(chosen)
-        grad_input = difference.div_(math.prod(input_shape))
+        grad_input = (
+            torch.where(target == 1, G, 0)
+            .sub_(_where((target != 1) & (margin - input >= 0), G, 0))
+            .div_(math.prod(input_shape))
+        )
     if ctx.needs_input_grad[1]:
         grad_target = G.new_zeros(input_shape)
     return grad_input, grad_target, None
@@ -196,9 +198,10 @@ class _HingeEmbeddingLossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            difference = torch.where(target == 1, G, 0) - chosen
-            grad_input = difference / math.prod(input_shape)
+            grad_input = (
+                torch.where(target == 1, G, 0)
+                - _where((target != 1) & (margin - input >= 0), G, 0)
+            ) / math.prod(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
@@ -245,8 +248,9 @@ class _HingeEmbeddingLossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            grad_input = torch.where(target == 1, G, 0) - chosen
+            grad_input = torch.where(target == 1, G, 0) - _where(
+                (target != 1) & (margin - input >= 0), G, 0
+            )
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None
@@ -293,8 +297,9 @@ class _HingeEmbeddingLossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
-            chosen = _where((target != 1) & (margin - input >= 0), G, 0)
-            grad_input = torch.where(target == 1, G, 0) - chosen
+            grad_input = torch.where(target == 1, G, 0) - _where(
+                (target != 1) & (margin - input >= 0), G, 0
+            )
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
         return grad_input, grad_target, None

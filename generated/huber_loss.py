@@ -181,9 +181,10 @@ def _huber_loss_mean_forward(input, target, delta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
+    average = (
+        part if mask else _where(magnitude <= delta, 0.5 * difference.square(), product)
+    ).mean()
+    return average.to(dtype)
 
 
 def _huber_loss_mean_forward_in_place(input, target, delta):
@@ -194,9 +195,12 @@ def _huber_loss_mean_forward_in_place(input, target, delta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).mean().to(dtype)
+    average = (
+        part
+        if mask
+        else _where(magnitude <= delta, difference.square_().mul_(0.5), product)
+    ).mean()
+    return average.to(dtype)
 
 
 def _huber_loss_mean_backward(ctx, G):
@@ -249,10 +253,10 @@ def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
     e = input - target
     difference = d_input - d_target
     e_magnitude = e.abs()
-    total = _where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return (delta * part.sum() + total) / math.prod(d_input.shape)
+    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    return (
+        delta * part.sum() + _where(e_magnitude <= delta, e * difference, 0).sum()
+    ) / math.prod(d_input.shape)
 
 
 class _HuberLossMeanDual(_HuberLossMean):
@@ -290,9 +294,10 @@ def _huber_loss_sum_forward(input, target, delta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
+    total = (
+        part if mask else _where(magnitude <= delta, 0.5 * difference.square(), product)
+    ).sum()
+    return total.to(dtype)
 
 
 def _huber_loss_sum_forward_in_place(input, target, delta):
@@ -303,9 +308,12 @@ def _huber_loss_sum_forward_in_place(input, target, delta):
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
     product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    return (part if mask else chosen).sum().to(dtype)
+    total = (
+        part
+        if mask
+        else _where(magnitude <= delta, difference.square_().mul_(0.5), product)
+    ).sum()
+    return total.to(dtype)
 
 
 def _huber_loss_sum_backward(ctx, G):
@@ -357,10 +365,8 @@ def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
     e = input - target
     difference = d_input - d_target
     e_magnitude = e.abs()
-    total2 = _where(e_magnitude <= delta, e * difference, 0).sum()
-    product = e.sign() * difference
-    part = torch.ops.aten.threshold_backward(product, e_magnitude, delta)
-    return delta * part.sum() + total2
+    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    return delta * part.sum() + _where(e_magnitude <= delta, e * difference, 0).sum()
 
 
 class _HuberLossSumDual(_HuberLossSum):
@@ -395,9 +401,11 @@ def _huber_loss_none_forward(input, target, delta):
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     product = delta * (magnitude - 0.5 * delta) if not mask else None
-    product2 = 0.5 * difference.square() if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    loss = (
+        torch.ops.aten.huber_loss(input, target, 0, delta)
+        if mask
+        else _where(magnitude <= delta, 0.5 * difference.square(), product)
+    )
     return loss.to(dtype)
 
 
@@ -408,9 +416,11 @@ def _huber_loss_none_forward_in_place(input, target, delta):
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    product2 = difference.square_().mul_(0.5) if not mask else None
-    chosen = _where(magnitude <= delta, product2, product) if not mask else None
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else chosen
+    loss = (
+        torch.ops.aten.huber_loss(input, target, 0, delta)
+        if mask
+        else _where(magnitude <= delta, difference.square_().mul_(0.5), product)
+    )
     return loss.to(dtype)
 
 
@@ -462,8 +472,7 @@ def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     e = input - target
     difference = d_input - d_target
-    product = delta * e.sign() * difference
-    return _where(e.abs() <= delta, e * difference, product)
+    return _where(e.abs() <= delta, e * difference, delta * e.sign() * difference)
 
 
 class _HuberLossNoneDual(_HuberLossNone):

@@ -210,22 +210,24 @@ def _info_nce_mean_backward(ctx, G):
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
     part = G.new_full((query.shape[0],), -1).diag_embed()
-    part2 = torch.softmax(similarity, 1).add_(part)
-    grad_similarity = part2.mul_(G / query.shape[0])
+    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G / query.shape[0])
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root2 * query
     product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
+        part2 = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        grad_query = part2.addcmul_(
+            product.sum(1, keepdim=True), queries, value=-1
+        ).mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
         product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part3 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part3.mul_(inverse_root)
+        grad_positive_key = (
+            product2.div_(temperature)
+            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(inverse_root)
+        )
     return grad_query, grad_positive_key, None
 
 
@@ -266,16 +268,18 @@ class _InfoNceMean(Function):
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
         part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        added = torch.softmax(similarity, 1) + part2
-        grad_similarity = G / query.shape[0] * added
+        grad_similarity = G / query.shape[0] * (torch.softmax(similarity, 1) + part2)
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None
 
 
@@ -286,20 +290,23 @@ def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
-    total = (d_similarity * torch.softmax(similarity, 1)).sum()
-    difference2 = total - d_similarity.diagonal(0, 0, 1).sum()
-    return difference2 / d_query.shape[0]
+    return (
+        (d_similarity * torch.softmax(similarity, 1)).sum()
+        - d_similarity.diagonal(0, 0, 1).sum()
+    ) / d_query.shape[0]
 
 
 class _InfoNceMeanDual(_InfoNceMean):
@@ -375,22 +382,28 @@ def _info_nce_sum_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
-    part = G.new_full((query.shape[0],), -1).diag_embed()
-    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G)
+    grad_similarity = (
+        torch.softmax(similarity, 1)
+        .add_(G.new_full((query.shape[0],), -1).diag_embed())
+        .mul_(G)
+    )
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root2 * query
     product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
+        part = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        grad_query = part.addcmul_(
+            product.sum(1, keepdim=True), queries, value=-1
+        ).mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
         product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part2 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part2.mul_(inverse_root)
+        grad_positive_key = (
+            product2.div_(temperature)
+            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(inverse_root)
+        )
     return grad_query, grad_positive_key, None
 
 
@@ -430,16 +443,21 @@ class _InfoNceSum(Function):
         keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G * (torch.softmax(similarity, 1) + part2)
+        grad_similarity = G * (
+            torch.softmax(similarity, 1)
+            + G.new_full((query.shape[0],), -1).diag_embed()
+        )
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None
 
 
@@ -450,19 +468,22 @@ def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
-    total2 = (d_similarity * torch.softmax(similarity, 1)).sum()
-    return total2 - d_similarity.diagonal(0, 0, 1).sum()
+    return (d_similarity * torch.softmax(similarity, 1)).sum() - d_similarity.diagonal(
+        0, 0, 1
+    ).sum()
 
 
 class _InfoNceSumDual(_InfoNceSum):
@@ -538,23 +559,28 @@ def _info_nce_none_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
-    part = G.new_full(G.shape, -1).diag_embed()
-    part2 = torch.softmax(similarity, 1).add_(part)
-    grad_similarity = part2.mul_(G.unsqueeze(1))
+    grad_similarity = (
+        torch.softmax(similarity, 1)
+        .add_(G.new_full(G.shape, -1).diag_embed())
+        .mul_(G.unsqueeze(1))
+    )
     inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root * positive_key
     inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root2 * query
     product = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        difference = ratio.addcmul_(product.sum(1, keepdim=True), queries, value=-1)
-        grad_query = difference.mul_(inverse_root2)
+        part = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        grad_query = part.addcmul_(
+            product.sum(1, keepdim=True), queries, value=-1
+        ).mul_(inverse_root2)
     if ctx.needs_input_grad[1]:
         product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
-        product3 = keys.mul_(product.sum(0).unsqueeze(1))
-        part3 = product2.div_(temperature).sub_(product3)
-        grad_positive_key = part3.mul_(inverse_root)
+        grad_positive_key = (
+            product2.div_(temperature)
+            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(inverse_root)
+        )
     return grad_query, grad_positive_key, None
 
 
@@ -594,16 +620,20 @@ class _InfoNceNone(Function):
         keys = inverse_root2 * positive_key
         part = queries.to(low)
         similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full(G.shape, -1).diag_embed()
-        grad_similarity = G.unsqueeze(1) * (torch.softmax(similarity, 1) + part2)
+        grad_similarity = G.unsqueeze(1) * (
+            torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
+        )
         product = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            ratio = (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-            grad_query = inverse_root * (ratio - product.sum(1, keepdim=True) * queries)
+            grad_query = inverse_root * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - product.sum(1, keepdim=True) * queries
+            )
         if ctx.needs_input_grad[1]:
-            product2 = (grad_similarity.mT.to(low) @ part).to(wide)
-            product3 = product.sum(0).unsqueeze(1) * keys
-            grad_positive_key = inverse_root2 * (product2 / temperature - product3)
+            grad_positive_key = inverse_root2 * (
+                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
+                - product.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None
 
 
@@ -614,16 +644,18 @@ def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive
     query, positive_key, d_query, d_positive_key = given
     inverse_root = query.square().sum(1, keepdim=True).rsqrt()
     queries = inverse_root * query
-    difference = d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    d_queries = inverse_root * difference
+    d_queries = inverse_root * (
+        d_query - (d_query * queries).sum(1, keepdim=True) * queries
+    )
     inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
     keys = inverse_root2 * positive_key
-    product = (d_positive_key * keys).sum(1, keepdim=True) * keys
-    d_keys = inverse_root2 * (d_positive_key - product)
+    d_keys = inverse_root2 * (
+        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+    )
     part = keys.mT.to(low)
     part2 = queries.to(low)
-    added = d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)
-    d_similarity = added.to(wide) / temperature
+    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
+    d_similarity = added / temperature
     similarity = (part2 @ part).to(wide) / temperature
     total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
     return total - d_similarity.diagonal(0, 0, 1)

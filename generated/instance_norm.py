@@ -207,16 +207,18 @@ def _instance_norm_composed(input, weight, bias, eps):
     var = u.square().mean(2)
     xhat = (var + eps).rsqrt().unsqueeze(2) * u
     part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    added = part if bias is None else part + bias.unsqueeze(1)
-    return _no_view(added.reshape((input_shape[0], input_shape[1], *q_shape)).to(dtype))
+    part2 = part if bias is None else part + bias.unsqueeze(1)
+    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    return _no_view(output.to(dtype))
 
 
 def _instance_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
-    part = ctx.needs_input_grad[:3]
-    grads = _channel_normed_gradients(G, input, mean, rstd, weight, part)
+    grads = _channel_normed_gradients(
+        G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
+    )
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
     if ctx.needs_input_grad[1]:
@@ -268,13 +270,13 @@ class _InstanceNorm(Function):
             xhat = inverse_root * u
             product = G * xhat
         if ctx.needs_input_grad[0]:
-            difference = G - product.sum(2, keepdim=True) / input.shape[2] * xhat
-            difference2 = difference - G.mean(2).unsqueeze(2)
+            product2 = product.sum(2, keepdim=True) / input.shape[2] * xhat
             part = (
                 inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
             )
-            product2 = part * difference2
-            grad_input = product2.reshape(input_shape)
+            grad_input = (part * (G - product2 - G.mean(2).unsqueeze(2))).reshape(
+                input_shape
+            )
         if ctx.needs_input_grad[1]:
             grad_weight = product.sum((0, 2))
         if ctx.needs_input_grad[2]:

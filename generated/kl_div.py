@@ -157,8 +157,9 @@ def _kl_div_mean_backward(ctx, G):
         grad_input = -G / product * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / product)
+        grad_target = (
+            _where(mask, target.log().add_(1), 0).sub_(input).mul_(G / product)
+        )
     return grad_input, grad_target
 
 
@@ -188,8 +189,11 @@ class _KlDivMean(Function):
             grad_input = -G / product * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / product * (chosen - input)
+            grad_target = (
+                G
+                / product
+                * (_where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input)
+            )
         return grad_input, grad_target
 
 
@@ -217,8 +221,7 @@ def _kl_div_sum_backward(ctx, G):
         grad_input = -G * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G)
+        grad_target = _where(mask, target.log().add_(1), 0).sub_(input).mul_(G)
     return grad_input, grad_target
 
 
@@ -245,8 +248,9 @@ class _KlDivSum(Function):
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G * (chosen - input)
+            grad_target = G * (
+                _where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input
+            )
         return grad_input, grad_target
 
 
@@ -274,8 +278,7 @@ def _kl_div_none_backward(ctx, G):
         grad_input = (G * target).neg_()
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G)
+        grad_target = _where(mask, target.log().add_(1), 0).sub_(input).mul_(G)
     return grad_input, grad_target
 
 
@@ -302,8 +305,9 @@ class _KlDivNone(Function):
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G * (chosen - input)
+            grad_target = G * (
+                _where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input
+            )
         return grad_input, grad_target
 
 
@@ -332,8 +336,9 @@ def _kl_div_batchmean_backward(ctx, G):
         grad_input = -G / input_shape[0] * target
     if ctx.needs_input_grad[1]:
         mask = target > 0
-        chosen = _where(mask, target.log().add_(1), 0)
-        grad_target = chosen.sub_(input).mul_(G / input_shape[0])
+        grad_target = (
+            _where(mask, target.log().add_(1), 0).sub_(input).mul_(G / input_shape[0])
+        )
     return grad_input, grad_target
 
 
@@ -362,8 +367,11 @@ class _KlDivBatchmean(Function):
             grad_input = -G / input_shape[0] * target
         if ctx.needs_input_grad[1]:
             mask = target > 0
-            chosen = _where(mask, 1 + torch.where(mask, target, 1).log(), 0)
-            grad_target = G / input_shape[0] * (chosen - input)
+            grad_target = (
+                G
+                / input_shape[0]
+                * (_where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input)
+            )
         return grad_input, grad_target
 
 

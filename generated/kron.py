@@ -90,8 +90,8 @@ def _applied(function, *args):
 def _kron_forward(A, B):
     dtype = _promoted(A, B)
     A, B = _for_kernel(A, B)
-    product = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1)
-    return _no_view(product.flatten(1, 2).to(dtype))
+    C = (A.unsqueeze(1).unsqueeze(3) * B.unsqueeze(1)).flatten(0, 1).flatten(1, 2)
+    return _no_view(C.to(dtype))
 
 
 class _Kron(Function):
@@ -118,8 +118,9 @@ class _Kron(Function):
         B_shape = ctx.B_shape
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
-        part = _unflatten(G, 1, (A_shape[1], B_shape[1]))
-        G = _unflatten(part, 0, (A_shape[0], B_shape[0]))
+        G = _unflatten(
+            _unflatten(G, 1, (A_shape[1], B_shape[1])), 0, (A_shape[0], B_shape[0])
+        )
         if ctx.needs_input_grad[0]:
             grad_A = (G * B.unsqueeze(1)).sum((1, 3))
         if ctx.needs_input_grad[1]:

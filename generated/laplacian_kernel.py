@@ -113,8 +113,7 @@ def _laplacian_kernel_backward(ctx, G):
     gamma = ctx.gamma
     x1, x2, K, G = _wide(x1, x2, K, G)
     grad_x1 = grad_x2 = None
-    sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_()
-    product = sign.mul_((G * K).unsqueeze(-1))
+    product = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
     if ctx.needs_input_grad[0]:
         grad_x1 = product.sum(-2).mul_(-gamma)
     if ctx.needs_input_grad[1]:
@@ -144,8 +143,7 @@ class _LaplacianKernel(Function):
         gamma = ctx.gamma
         x1, x2, K, G = _wide(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        sign = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
-        product = (G * K).unsqueeze(-1) * sign
+        product = (G * K).unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
         if ctx.needs_input_grad[0]:
             grad_x1 = -gamma * product.sum(-2)
         if ctx.needs_input_grad[1]:

@@ -211,8 +211,9 @@ def _layer_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
-    part = ctx.needs_input_grad[:3]
-    grads = _layer_normed_gradients(G, input, weight.shape, mean, rstd, weight, part)
+    grads = _layer_normed_gradients(
+        G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
+    )
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
     if ctx.needs_input_grad[1]:
@@ -274,9 +275,10 @@ class _LayerNorm(Function):
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((size2,))
             product = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
-            ratio = (G @ weight / input.shape[1]).unsqueeze(1)
-            product2 = inverse_root * (weight * G - product - ratio)
-            grad_input = product2.reshape(input_shape)
+            grad_input = (
+                inverse_root
+                * (weight * G - product - (G @ weight / input.shape[1]).unsqueeze(1))
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = (G * xhat).sum(0).reshape(weight_shape)
         if ctx.needs_input_grad[2]:

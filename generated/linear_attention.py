@@ -183,15 +183,17 @@ def _linear_attention_backward(ctx, G):
         phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
-        ratio = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
-        psi_sum = psi.sum(-2, keepdim=True)
-        grad_phi = ratio.addcmul_(grad_total.unsqueeze(-1), psi_sum)
+        part = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+        grad_phi = part.addcmul_(grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True))
         grad_query = torch.ops.aten.elu_backward(
             grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
         )
     if ctx.needs_input_grad[1]:
-        total2 = phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2)
-        grad_psi = (value @ grad_state.mT).to(wide).add_(total2)
+        grad_psi = (
+            (value @ grad_state.mT)
+            .to(wide)
+            .add_(phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2))
+        )
         grad_key = torch.ops.aten.elu_backward(
             grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
         )
@@ -254,8 +256,9 @@ class _LinearAttention(Function):
             grad_phi = grad_total.unsqueeze(-1) * psi_sum + ratio
             grad_query = grad_phi * _where(mask, 1, e2)
         if ctx.needs_input_grad[1]:
-            total2 = (grad_total.unsqueeze(-1) * phi).sum(-2).unsqueeze(-2)
-            grad_psi = (value @ grad_state.mT).to(wide) + total2
+            grad_psi = (value @ grad_state.mT).to(wide) + (
+                grad_total.unsqueeze(-1) * phi
+            ).sum(-2).unsqueeze(-2)
             grad_key = grad_psi * _where(mask2, 1, e3)
         if ctx.needs_input_grad[2]:
             grad_value = psi.to(low) @ grad_state

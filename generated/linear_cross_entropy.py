@@ -182,28 +182,34 @@ def _linear_cross_entropy_mean_forward(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part2 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part2 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -224,28 +230,34 @@ def _linear_cross_entropy_mean_composed(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part2 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part2 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -265,29 +277,35 @@ def _linear_cross_entropy_mean_forward_in_place(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
-        part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = torch.log_softmax(part, 1, out=part)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
         picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = product if label_smoothing != 0 else zeros
-        part3 = (
+        chosen2 = (
+            product
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        part2 = (
             (label_smoothing - 1) * picked2
             if weight is None
             else (label_smoothing - 1) * picked * picked2
         )
-        difference = part3 - chosen2
-        loss = torch.where(mask, difference, 0)
+        loss = torch.where(mask, part2 - chosen2, 0)
         total = loss.sum()
         count = (
             mask.sum(dtype=wide)
@@ -327,8 +345,9 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         )
         part2 = product.expand(chosen2.shape) if weight is None else product
         placed = part.scatter_add(1, chosen2, part2)
-        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part3, mask2)
+        grad_X = _masked_(
+            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+        )
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -338,12 +357,14 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     if ctx.needs_input_grad[4]:
         chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
         zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        chosen4 = torch.where(mask, -G * average / count, 0)
-        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product2 = ratio * total if label_smoothing != 0 else None
-        chosen5 = product2 if label_smoothing != 0 else zeros
-        placed2 = chosen5.index_add(0, chosen, chosen3)
-        grad_weight = placed2.index_add(0, chosen, chosen4)
+        product2 = (
+            ratio * torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
+        )
+        grad_weight = (
+            (product2 if label_smoothing != 0 else zeros)
+            .index_add(0, chosen, chosen3)
+            .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+        )
     return (
         grad_input,
         grad_linear_weight,
@@ -435,16 +456,19 @@ class _LinearCrossEntropyMean(Function):
             if weight is None
             else torch.where(mask, picked, 0).sum()
         )
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
         chosen2 = chosen.unsqueeze(1)
         difference = label_smoothing - 1
         ratio2 = difference * G / count
         mask2 = mask.unsqueeze(1)
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -458,19 +482,22 @@ class _LinearCrossEntropyMean(Function):
             difference2 = (
                 label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            product = (
-                G * difference2 / count * p
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            added = (
+                G * difference2 / count * p + ratio
                 if weight is None
-                else G * difference2.unsqueeze(1) / count * p
+                else G * difference2 / count * p + ratio * weight
             )
-            product2 = ratio2 if weight is None else (ratio2 * picked).unsqueeze(1)
-            part3 = product + ratio if weight is None else product + ratio * weight
-            part4 = product2.expand(chosen2.shape) if weight is None else product2
-            placed = part3.scatter_add(1, chosen2, part4)
-            grad_X = torch.where(mask2, placed, 0)
+            part2 = (
+                ratio2.expand(mask2.shape)
+                if weight is None
+                else (ratio2 * picked).unsqueeze(1)
+            )
+            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -480,12 +507,16 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[4]:
             chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
             zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            chosen4 = torch.where(mask, -G * average / count, 0)
-            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product3 = ratio * total if label_smoothing != 0 else None
-            chosen5 = product3 if label_smoothing != 0 else zeros
-            placed2 = chosen5.index_add(0, chosen, chosen3)
-            grad_weight = placed2.index_add(0, chosen, chosen4)
+            product = (
+                ratio * torch.where(mask2, F, 0).sum(0)
+                if label_smoothing != 0
+                else None
+            )
+            grad_weight = (
+                (product if label_smoothing != 0 else zeros)
+                .index_add(0, chosen, chosen3)
+                .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+            )
         return (
             grad_input,
             grad_linear_weight,
@@ -517,23 +548,32 @@ def _linear_cross_entropy_sum_forward(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -548,23 +588,32 @@ def _linear_cross_entropy_sum_composed(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         return loss.sum().to(dtype)
 
 
@@ -578,24 +627,33 @@ def _linear_cross_entropy_sum_forward_in_place(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
-        part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = torch.log_softmax(part, 1, out=part)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part3 = label_smoothing - 1
-        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
@@ -629,8 +687,9 @@ def _linear_cross_entropy_sum_backward(ctx, G):
         )
         part2 = product2.expand(chosen2.shape) if weight is None else product2
         placed = part.scatter_add(1, chosen2, part2)
-        part3 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part3, mask2)
+        grad_X = _masked_(
+            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+        )
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -638,12 +697,12 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product3 = product * F.gather(1, chosen2).squeeze(1)
-        total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        product4 = ratio * total if label_smoothing != 0 else None
-        chosen3 = product4 if label_smoothing != 0 else zeros
-        grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product3, 0))
+        chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+        grad_weight = (
+            ratio * torch.where(mask2, F, 0).sum(0)
+            if label_smoothing != 0
+            else G.new_zeros(()).expand((linear_weight_shape[0],))
+        ).index_add(0, chosen, chosen3)
     return (
         grad_input,
         grad_linear_weight,
@@ -709,8 +768,11 @@ class _LinearCrossEntropySum(Function):
         input, linear_weight, linear_bias = given
         weight, G = _cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = -label_smoothing * G / linear_weight.shape[0]
@@ -718,9 +780,9 @@ class _LinearCrossEntropySum(Function):
         mask2 = mask.unsqueeze(1)
         difference = label_smoothing - 1
         product = difference * G
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -735,19 +797,22 @@ class _LinearCrossEntropySum(Function):
             difference2 = (
                 label_smoothing * full_weight.mean() - difference
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
-            product2 = (
-                G * difference2 * p
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            added = (
+                G * difference2 * p + ratio
                 if weight is None
-                else G * difference2.unsqueeze(1) * p
+                else G * difference2 * p + ratio * weight
             )
-            product3 = product if weight is None else (product * picked).unsqueeze(1)
-            part3 = product2 + ratio if weight is None else product2 + ratio * weight
-            part4 = product3.expand(chosen2.shape) if weight is None else product3
-            placed = part3.scatter_add(1, chosen2, part4)
-            grad_X = torch.where(mask2, placed, 0)
+            part2 = (
+                product.expand(mask2.shape)
+                if weight is None
+                else (product * picked).unsqueeze(1)
+            )
+            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -755,12 +820,12 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product4 = product * F.gather(1, chosen2).squeeze(1)
-            total = torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-            product5 = ratio * total if label_smoothing != 0 else None
-            chosen3 = product5 if label_smoothing != 0 else zeros
-            grad_weight = chosen3.index_add(0, chosen, torch.where(mask, product4, 0))
+            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                ratio * torch.where(mask2, F, 0).sum(0)
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,
@@ -792,23 +857,33 @@ def _linear_cross_entropy_none_forward(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        loss = loss.to(dtype)
         return loss, F
 
 
@@ -822,23 +897,33 @@ def _linear_cross_entropy_none_composed(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         F = torch.log_softmax(X.to(wide), 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part2 = label_smoothing - 1
-        product2 = part2 if weight is None else part2 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        return torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        return loss.to(dtype)
 
 
 def _linear_cross_entropy_none_forward_in_place(
@@ -851,24 +936,34 @@ def _linear_cross_entropy_none_forward_in_place(
         given = _cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = _cast(wide, weight)[0]
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part.add_(linear_bias)
-        part2 = X.to(wide)
-        F = torch.log_softmax(part2, 1, out=part2)
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else torch.addmm(linear_bias, input, linear_weight.mT)
+        )
+        part = X.to(wide)
+        F = torch.log_softmax(part, 1, out=part)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        ratio = label_smoothing / (linear_weight.shape[0] or math.nan)
         product = (
-            ratio * (F.sum(-1) if weight is None else F @ weight)
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        part3 = label_smoothing - 1
-        product2 = part3 if weight is None else part3 * weight.index_select(0, chosen)
-        product3 = product2 * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
         zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        difference = product3 - (product if label_smoothing != 0 else zeros)
-        loss = torch.where(mask, difference, 0).to(dtype)
+        product2 = (
+            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight.index_select(0, chosen)
+            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(
+            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+        )
+        loss = loss.to(dtype)
         return loss, F
 
 
@@ -890,17 +985,17 @@ def _linear_cross_entropy_none_backward(ctx, G):
     mask2 = mask.unsqueeze(1)
     product = (label_smoothing - 1) * G
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part = product if weight is None else product * weight.index_select(0, chosen)
-        product2 = part.unsqueeze(1)
         full_weight = (
             G.new_full((), 1, dtype=wide).expand(weight_shape)
             if weight is None
             else weight
         )
-        product3 = ratio * G.unsqueeze(1) * full_weight
-        placed = product3.scatter_add_(1, chosen2, product2)
-        part2 = torch._log_softmax_backward_data(placed, F, 1, F.dtype)
-        grad_X = _masked_(part2, mask2)
+        placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
+            1, chosen2, (product * full_weight.index_select(0, chosen)).unsqueeze(1)
+        )
+        grad_X = _masked_(
+            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+        )
     if ctx.needs_input_grad[0]:
         grad_input = grad_X.to(low) @ linear_weight
     if ctx.needs_input_grad[1]:
@@ -908,15 +1003,17 @@ def _linear_cross_entropy_none_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_linear_bias = grad_X.sum(0)
     if ctx.needs_input_grad[4]:
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product4 = product * F.gather(1, chosen2).squeeze(1)
-        part3 = torch.where(mask2, F, 0).mT.to(low)
-        chosen3 = torch.where(mask, G, 0).to(low)
-        product5 = part3 @ chosen3 if label_smoothing != 0 else None
-        product6 = product5.to(wide) if label_smoothing != 0 else None
-        product7 = ratio * product6 if label_smoothing != 0 else None
-        chosen4 = product7 if label_smoothing != 0 else zeros
-        grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product4, 0))
+        product2 = (
+            torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+            if label_smoothing != 0
+            else None
+        )
+        chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+        grad_weight = (
+            ratio * product2.to(wide)
+            if label_smoothing != 0
+            else G.new_zeros(()).expand((linear_weight_shape[0],))
+        ).index_add(0, chosen, chosen3)
     return (
         grad_input,
         grad_linear_weight,
@@ -982,8 +1079,11 @@ class _LinearCrossEntropyNone(Function):
         input, linear_weight, linear_bias = given
         weight, G = _cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        part = input @ linear_weight.mT
-        X = part if linear_bias is None else part + linear_bias
+        X = (
+            input @ linear_weight.mT
+            if linear_bias is None
+            else input @ linear_weight.mT + linear_bias
+        )
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
@@ -991,39 +1091,39 @@ class _LinearCrossEntropyNone(Function):
         mask2 = mask.unsqueeze(1)
         difference = label_smoothing - 1
         product = difference * G
-        part2 = X.to(wide)
+        part = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part2, 1)
+            F = torch.log_softmax(part, 1)
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             picked = None if weight is None else weight.index_select(0, chosen)
+            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
+            part2 = (
+                G.unsqueeze(1) * (label_smoothing * full_weight.mean() - difference)
                 if weight is None
-                else label_smoothing * full_weight.mean() - difference * picked
+                else G.unsqueeze(1)
+                * (
+                    label_smoothing * full_weight.mean() - difference * picked
+                ).unsqueeze(1)
             )
-            product2 = (
-                G.unsqueeze(1) * difference2
-                if weight is None
-                else G.unsqueeze(1) * difference2.unsqueeze(1)
-            )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part2, 1)
+            product2 = part2 * p
             added = (
-                product2 * p + ratio * G.unsqueeze(1)
+                product2 + ratio * G.unsqueeze(1)
                 if weight is None
-                else product2 * p + ratio * G.unsqueeze(1) * weight
+                else product2 + ratio * G.unsqueeze(1) * weight
             )
             part3 = product if weight is None else product * picked
-            placed = added.scatter_add(1, chosen2, part3.unsqueeze(1))
-            grad_X = torch.where(mask2, placed, 0)
+            grad_X = torch.where(
+                mask2, added.scatter_add(1, chosen2, part3.unsqueeze(1)), 0
+            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -1031,15 +1131,17 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product3 = product * F.gather(1, chosen2).squeeze(1)
-            part4 = torch.where(mask2, F, 0).mT.to(low)
-            chosen3 = torch.where(mask, G, 0).to(low)
-            product4 = part4 @ chosen3 if label_smoothing != 0 else None
-            product5 = product4.to(wide) if label_smoothing != 0 else None
-            product6 = ratio * product5 if label_smoothing != 0 else None
-            chosen4 = product6 if label_smoothing != 0 else zeros
-            grad_weight = chosen4.index_add(0, chosen, torch.where(mask, product3, 0))
+            product3 = (
+                torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+                if label_smoothing != 0
+                else None
+            )
+            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                ratio * product3.to(wide)
+                if label_smoothing != 0
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, chosen, chosen3)
         return (
             grad_input,
             grad_linear_weight,

@@ -123,12 +123,11 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     count = (window - 1) // 2
     count2 = window // 2
     input_squared = input.square()
-    added = count2 + count + 1
-    part = input.shape[2:]
-    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
-    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
-    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-    divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
+    zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
+    zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
+    divisor = k + alpha / window * torch.cat((zeros, input_squared, zeros2), 1).unfold(
+        1, count2 + count + 1, 1
+    ).sum(-1).narrow(1, 0, input.shape[1])
     return (input * divisor**-beta).to(dtype)
 
 
@@ -138,13 +137,11 @@ def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
     count = (window - 1) // 2
     count2 = window // 2
     input_squared = input.square()
-    added = count2 + count + 1
-    part = input.shape[2:]
-    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
-    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
-    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-    product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
-    divisor = product.add_(k)
+    zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
+    zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
+    part = torch.cat((zeros, input_squared, zeros2), 1)
+    total = part.unfold(1, count2 + count + 1, 1).sum(-1)
+    divisor = (alpha / window * total.narrow(1, 0, input.shape[1])).add_(k)
     return divisor.pow_(-beta).mul_(input).to(dtype)
 
 
@@ -158,25 +155,23 @@ def _local_response_norm_backward(ctx, G):
     count = (window - 1) // 2
     count2 = window // 2
     input_squared = input.square()
-    added = count2 + count + 1
-    part = input.shape[2:]
-    zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
-    zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
-    part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-    product = alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
-    divisor = product.add_(k)
-    part3 = -beta
-    product2 = (part3 * G).mul_(input).mul_(divisor ** -(1 + beta))
-    zeros3 = G.new_zeros(()).expand(input.shape)
-    grad_divisor = product2 if part3 != 0 else zeros3
-    added2 = count + count2 + 1
-    part4 = input.shape[2:]
-    zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
-    zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
-    part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
-    total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
-    part6 = divisor.pow_(part3).mul_(G)
-    grad_input = part6.addcmul_(2 * alpha / window * input, total)
+    zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
+    zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
+    part = torch.cat((zeros, input_squared, zeros2), 1)
+    total = part.unfold(1, count2 + count + 1, 1).sum(-1)
+    divisor = (alpha / window * total.narrow(1, 0, input.shape[1])).add_(k)
+    part2 = -beta
+    grad_divisor = (
+        (part2 * G).mul_(input).mul_(divisor ** -(1 + beta))
+        if part2 != 0
+        else G.new_zeros(()).expand(input.shape)
+    )
+    zeros3 = grad_divisor.new_zeros((input.shape[0], count, *input.shape[2:]))
+    zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *input.shape[2:]))
+    part3 = torch.cat((zeros3, grad_divisor, zeros4), 1)
+    total2 = part3.unfold(1, count + count2 + 1, 1).sum(-1)
+    part4 = total2.narrow(1, 0, input.shape[1])
+    grad_input = divisor.pow_(part2).mul_(G).addcmul_(2 * alpha / window * input, part4)
     return grad_input, None, None, None, None
 
 
@@ -209,23 +204,22 @@ class _LocalResponseNorm(Function):
         count = (window - 1) // 2
         count2 = window // 2
         input_squared = input.square()
-        added = count2 + count + 1
-        part = input.shape[2:]
-        zeros = input_squared.new_zeros((input.shape[0], count + 1, *part))
-        zeros2 = input_squared.new_zeros((input.shape[0], count2, *part))
-        part2 = torch.cat((zeros2, input_squared, zeros), 1).unfold(1, added, 1)
-        divisor = k + alpha / window * part2.sum(-1).narrow(1, 0, input.shape[1])
-        part3 = -beta
-        product = part3 * G * input * divisor ** -(1 + beta)
-        zeros3 = G.new_zeros(()).expand(input.shape)
-        grad_divisor = product if part3 != 0 else zeros3
-        added2 = count + count2 + 1
-        part4 = input.shape[2:]
-        zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *part4))
-        zeros5 = grad_divisor.new_zeros((input.shape[0], count, *part4))
-        part5 = torch.cat((zeros5, grad_divisor, zeros4), 1)
-        total = part5.unfold(1, added2, 1).sum(-1).narrow(1, 0, input.shape[1])
-        grad_input = G * divisor**part3 + 2 * alpha / window * input * total
+        zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
+        zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
+        divisor = k + alpha / window * torch.cat(
+            (zeros, input_squared, zeros2), 1
+        ).unfold(1, count2 + count + 1, 1).sum(-1).narrow(1, 0, input.shape[1])
+        part = -beta
+        grad_divisor = (
+            part * G * input * divisor ** -(1 + beta)
+            if part != 0
+            else G.new_zeros(()).expand(input.shape)
+        )
+        zeros3 = grad_divisor.new_zeros((input.shape[0], count, *input.shape[2:]))
+        zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *input.shape[2:]))
+        grad_input = G * divisor**part + 2 * alpha / window * input * torch.cat(
+            (zeros3, grad_divisor, zeros4), 1
+        ).unfold(1, count + count2 + 1, 1).sum(-1).narrow(1, 0, input.shape[1])
         return grad_input, None, None, None, None
 
 
@@ -240,25 +234,27 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     count2 = window // 2
     added = count2 + count + 1
     added2 = count + 1
-    part = torch.nn.functional.pad(input.square(), (0, 0, count2, added2))
-    total = part.unfold(1, added, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-    divisor = k + alpha / window * total
+    divisor = k + alpha / window * torch.nn.functional.pad(
+        input.square(), (0, 0, count2, added2)
+    ).unfold(1, added, 1).sum(-1).narrow(1, 0, d_input.shape[1])
     position = _positions(d_input.shape[1], d_input)
-    part2 = position.to(torch.float64)
+    part = position.to(torch.float64)
     position2 = position.unsqueeze(1)
     product = 0.5 * window
-    mask = (part2 - product <= position2) & (position2 <= part2 + product - 0.5)
-    some = mask.any(0)
-    part3 = -beta
-    part4 = torch.nn.functional.pad(d_input * input, (0, 0, count2, added2))
-    total2 = part4.unfold(1, added, 1).sum(-1) if part3 != 0 else None
-    total3 = total2.narrow(1, 0, d_input.shape[1]) if part3 != 0 else None
+    some = ((part - product <= position2) & (position2 <= part + product - 0.5)).any(0)
+    part2 = -beta
+    part3 = torch.nn.functional.pad(d_input * input, (0, 0, count2, added2))
+    total = (
+        part3.unfold(1, added, 1).sum(-1).narrow(1, 0, d_input.shape[1])
+        if part2 != 0
+        else None
+    )
     power = torch.where(some.unsqueeze(1), divisor, 1) ** -(1 + beta)
-    product2 = 2 * alpha * beta / window * input * power
-    product3 = product2 * total3 if part3 != 0 else None
+    product2 = 2 * alpha * beta / window * input * power * total if part2 != 0 else None
     zeros = d_input.new_zeros(()).expand(d_input.shape)
-    difference = d_input * divisor**part3 - (product3 if part3 != 0 else zeros)
-    return difference.reshape((input_shape[0], input_shape[1], *q_shape))
+    return (d_input * divisor**part2 - (product2 if part2 != 0 else zeros)).reshape(
+        (input_shape[0], input_shape[1], *q_shape)
+    )
 
 
 class _LocalResponseNormDual(_LocalResponseNorm):

@@ -162,8 +162,9 @@ class _Logcumsumexp(Function):
 def _logcumsumexp_tangent(A, dim, F, d_A):
     A, F, d_A = _wide(A, F, d_A)
     part = F.clamp_min(torch.finfo(d_A.dtype).min)
-    part2 = (d_A * (A - part).exp()).flip(dim)
-    return _decayed_sum(part2, (-part).flip(dim), dim).flip(dim)
+    return _decayed_sum(
+        (d_A * (A - part).exp()).flip(dim), (-part).flip(dim), dim
+    ).flip(dim)
 
 
 class _LogcumsumexpDual(_Logcumsumexp):

@@ -142,21 +142,28 @@ def _lp_pool1d_backward(ctx, G):
     stride = ctx.stride
     input, G = _wide(input, G)
     part = input.unfold(2, kernel_size, stride)
-    difference = _quotient(1, norm_type) - 1
-    power = (part**norm_type).sum(3).pow_(difference) if norm_type != 0 else None
+    power = (
+        (part**norm_type).sum(3).pow_(_quotient(1, norm_type) - 1)
+        if norm_type != 0
+        else None
+    )
+    product = (
+        (part.mT ** (norm_type - 1)).mul_(power.unsqueeze(2).mul_(G.unsqueeze(2)))
+        if norm_type != 0
+        else None
+    )
     position = _positions(kernel_size, G).unsqueeze(1)
     added = position + stride * _positions(G.shape[2], G)
-    product = power.unsqueeze(2).mul_(G.unsqueeze(2)) if norm_type != 0 else None
-    product2 = (part.mT ** (norm_type - 1)).mul_(product) if norm_type != 0 else None
-    zeros = G.new_zeros(()).expand(input.shape)
-    zeros2 = G.new_zeros(input.shape)
-    product3 = kernel_size * G.shape[2]
-    mask = norm_type != 0
-    part2 = input.shape[0]
-    part3 = input.shape[1]
-    part4 = product2.reshape((part2, part3, product3)) if mask else None
-    part5 = added.flatten()
-    grad_input = zeros2.index_add_(2, part5, part4) if norm_type != 0 else zeros
+    part2 = (
+        product.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
+        if norm_type != 0
+        else None
+    )
+    grad_input = (
+        G.new_zeros(input.shape).index_add_(2, added.flatten(), part2)
+        if norm_type != 0
+        else G.new_zeros(()).expand(input.shape)
+    )
     return grad_input, None, None, None
 
 
@@ -185,21 +192,28 @@ class _LpPool1d(Function):
         stride = ctx.stride
         input, G = _wide(input, G)
         part = input.unfold(2, kernel_size, stride)
-        difference = _quotient(1, norm_type) - 1
-        power = (part**norm_type).sum(3) ** difference if norm_type != 0 else None
+        power = (
+            (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+            if norm_type != 0
+            else None
+        )
+        product = (
+            G.unsqueeze(2) * power.unsqueeze(2) * part.mT ** (norm_type - 1)
+            if norm_type != 0
+            else None
+        )
         position = _positions(kernel_size, G).unsqueeze(1)
         added = position + stride * _positions(G.shape[2], G)
-        product = G.unsqueeze(2) * power.unsqueeze(2) if norm_type != 0 else None
-        product2 = product * part.mT ** (norm_type - 1) if norm_type != 0 else None
-        zeros = G.new_zeros(()).expand(input.shape)
-        zeros2 = G.new_zeros(input.shape)
-        product3 = kernel_size * G.shape[2]
-        mask = norm_type != 0
-        part2 = input.shape[0]
-        part3 = input.shape[1]
-        part4 = product2.reshape((part2, part3, product3)) if mask else None
-        part5 = added.flatten()
-        grad_input = zeros2.index_add(2, part5, part4) if norm_type != 0 else zeros
+        part2 = (
+            product.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
+            if norm_type != 0
+            else None
+        )
+        grad_input = (
+            G.new_zeros(input.shape).index_add(2, added.flatten(), part2)
+            if norm_type != 0
+            else G.new_zeros(()).expand(input.shape)
+        )
         return grad_input, None, None, None
 
 
@@ -207,12 +221,14 @@ def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
     input, d_input = _wide(input, d_input)
     part = input.unfold(2, kernel_size, stride)
     product = d_input.unfold(2, kernel_size, stride) * part ** (norm_type - 1)
-    difference = _quotient(1, norm_type) - 1
-    power = (part**norm_type).sum(3) ** difference if norm_type != 0 else None
+    power = (
+        (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+        if norm_type != 0
+        else None
+    )
     added = (d_input.shape[2] - kernel_size) // stride + 1
-    zeros = d_input.new_zeros(())
-    part2 = zeros.expand((d_input.shape[0], d_input.shape[1], added))
-    return power * product.sum(3) if norm_type != 0 else part2
+    zeros = d_input.new_zeros(()).expand((d_input.shape[0], d_input.shape[1], added))
+    return power * product.sum(3) if norm_type != 0 else zeros
 
 
 class _LpPool1dDual(_LpPool1d):

@@ -264,10 +264,15 @@ class _LstmCell(Function):
             h = leave * c_tanh
             product3 = grad_c * enter
             product4 = grad_c * cx * forget * (1 - forget)
-            product5 = product3 * (1 - new.square())
-            product6 = product3 * new * (1 - enter)
-            product7 = G_h * h * (1 - leave)
-            grad_a = torch.stack((product6, product4, product5, product7), 1)
+            grad_a = torch.stack(
+                (
+                    product3 * new * (1 - enter),
+                    product4,
+                    product3 * (1 - new.square()),
+                    G_h * h * (1 - leave),
+                ),
+                1,
+            )
         if needs_part3:
             part3 = _flatten(grad_a, 1, 2)
         if needs_part4:

@@ -296,8 +296,9 @@ def _masked_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    p = torch.softmax(_where(attn_mask, S, torch.finfo(wide).min), -1)
-    P = _where(attn_mask, p, 0)
+    P = _where(
+        attn_mask, torch.softmax(_where(attn_mask, S, torch.finfo(wide).min), -1), 0
+    )
     return P.to(low) @ value
 
 
@@ -348,8 +349,9 @@ class _MaskedAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        p = torch.softmax(_where(attn_mask, S, torch.finfo(wide).min), -1)
-        P = _where(attn_mask, p, 0)
+        P = _where(
+            attn_mask, torch.softmax(_where(attn_mask, S, torch.finfo(wide).min), -1), 0
+        )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
             part = grad_P.to(wide)

@@ -76,8 +76,9 @@ def _max_pool1d_backward(ctx, G):
     stride = ctx.stride
     input_shape = ctx.input_shape
     G = _wide(G)[0]
-    added = winner + stride * _positions(G.shape[2], G)
-    grad_input = G.new_zeros(input_shape).scatter_add_(2, added, G)
+    grad_input = G.new_zeros(input_shape).scatter_add_(
+        2, winner + stride * _positions(G.shape[2], G), G
+    )
     return grad_input, None, None
 
 
@@ -108,8 +109,9 @@ class _MaxPool1d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        added = winner + stride * _positions(G.shape[2], G)
-        grad_input = G.new_zeros(input_shape).scatter_add(2, added, G)
+        grad_input = G.new_zeros(input_shape).scatter_add(
+            2, winner + stride * _positions(G.shape[2], G), G
+        )
         return grad_input, None, None
 
 

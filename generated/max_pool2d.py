@@ -65,13 +65,12 @@ def _applied(function, *args):
 
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
     part = input.unfold(2, kernel_height, stride)
-    part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5)
-    part3 = part2.max(5)
-    top = part3.values
-    part4 = top.max(2)
-    output = part4.values
-    winner = part3.indices
-    winner2 = part4.indices
+    part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5).max(5)
+    top = part2.values
+    part3 = top.max(2)
+    output = part3.values
+    winner = part2.indices
+    winner2 = part3.indices
     return output, winner, winner2
 
 
@@ -101,14 +100,15 @@ class _MaxPool2d(Function):
         input_shape = ctx.input_shape
         G = _wide(G)[0]
         part = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
-        product = stride * _positions(G.shape[2], G)
-        product2 = stride * _positions(G.shape[3], G)
-        added = winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product2
-        added2 = input_shape[3] * (winner2 + product.unsqueeze(1)) + added
-        size = input_shape[2] * input_shape[3]
-        zeros = G.new_zeros((G.shape[0], G.shape[1], size))
-        placed = zeros.scatter_add(2, _flatten(added2, 2, 3), part)
-        grad_input = placed.reshape(input_shape)
+        product = stride * _positions(G.shape[3], G)
+        added = input_shape[3] * (
+            winner2 + (stride * _positions(G.shape[2], G)).unsqueeze(1)
+        ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product)
+        grad_input = (
+            G.new_zeros((G.shape[0], G.shape[1], input_shape[2] * input_shape[3]))
+            .scatter_add(2, _flatten(added, 2, 3), part)
+            .reshape(input_shape)
+        )
         return grad_input, None, None, None
 
 

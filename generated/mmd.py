@@ -122,9 +122,8 @@ def _mmd_forward(X, Y, gamma):
     X_centred = X - centre
     total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
-    added = total + total.squeeze(1)
-    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-    Kxx = (part2 * part3).exp()
+    part3 = torch.addmm(total + total.squeeze(1), X_centred, X_centred.mT, alpha=-2)
+    Kxx = (part2 * part3.clamp_min(0)).exp()
     part4 = Y.detach()
     mean2 = part4.mean(0)
     centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
@@ -132,13 +131,16 @@ def _mmd_forward(X, Y, gamma):
     Y_centred = Y - centre2
     total2 = Y_centred.square().sum(1, keepdim=True)
     total3 = total2.squeeze(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total3
-    part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-    Kxy = (part2 * part5).exp()
-    part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-    Kyy = (part2 * part6.clamp_min(0)).exp()
-    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    added = X_centred2.square().sum(1, keepdim=True) + total3
+    Kxy = (
+        part2 * torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+    ).exp()
+    part5 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
+    Kyy = (part2 * part5.clamp_min(0)).exp()
+    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
+        0
+    ] + Kyy.mean()
+    distance = distance.to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
@@ -151,10 +153,9 @@ def _mmd_forward_in_place(X, Y, gamma):
     X_centred = X - centre
     total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
-    added = total + total.squeeze(1)
-    part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2, out=added)
-    part4 = part3.clamp_min_(0)
-    Kxx = part4.mul_(part2).exp_()
+    part3 = total + total.squeeze(1)
+    part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2, out=part3)
+    Kxx = part4.clamp_min_(0).mul_(part2).exp_()
     part5 = Y.detach()
     mean2 = part5.mean(0)
     centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
@@ -162,15 +163,16 @@ def _mmd_forward_in_place(X, Y, gamma):
     Y_centred = Y - centre2
     total2 = Y_centred.square().sum(1, keepdim=True)
     total3 = total2.squeeze(1)
-    added2 = X_centred2.square().sum(1, keepdim=True) + total3
-    part6 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2, out=added2)
-    part7 = part6.clamp_min_(0)
-    Kxy = part7.mul_(part2).exp_()
-    part8 = total2 + total3
-    part9 = torch.addmm(part8, Y_centred, Y_centred.mT, alpha=-2, out=part8)
-    Kyy = part9.clamp_min_(0).mul_(part2).exp_()
-    difference = Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]
-    distance = (difference / X.shape[0] + Kyy.mean()).to(dtype)
+    added = X_centred2.square().sum(1, keepdim=True) + total3
+    part6 = torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2, out=added)
+    Kxy = part6.clamp_min_(0).mul_(part2).exp_()
+    part7 = total2 + total3
+    part8 = torch.addmm(part7, Y_centred, Y_centred.mT, alpha=-2, out=part7)
+    Kyy = part8.clamp_min_(0).mul_(part2).exp_()
+    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
+        0
+    ] + Kyy.mean()
+    distance = distance.to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
@@ -186,18 +188,20 @@ def _mmd_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         X_centred2 = X - centre
         difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
-        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred2
-        ratio = ((Kxx + Kxx.mT) @ X_centred2).mul_(2).sub_(product2).div_(X.shape[0])
-        added = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan)))
-        grad_X = added.mul_(product / X.shape[0])
+        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
+        part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2)
+        ratio = part.addcmul_(product2, X_centred2, value=-1).div_(X.shape[0])
+        grad_X = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan))).mul_(
+            product / X.shape[0]
+        )
     if ctx.needs_input_grad[1]:
-        product3 = Kxy.sum(0).unsqueeze(1) * Y_centred
-        difference2 = product3.sub_(Kxy.mT @ X_centred)
-        product4 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-        part = ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(product4)
-        ratio2 = part.div_(Y.shape[0])
-        added2 = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan)))
-        grad_Y = added2.mul_(product / Y.shape[0])
+        difference2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(Kxy.mT @ X_centred)
+        product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
+        part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
+        ratio2 = part2.addcmul_(product3, Y_centred, value=-1).div_(Y.shape[0])
+        grad_Y = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan))).mul_(
+            product / Y.shape[0]
+        )
     return grad_X, grad_Y, None
 
 
@@ -244,9 +248,10 @@ class _Mmd(Function):
         Y_centred = Y - centre2
         total2 = Y_centred.square().sum(1, keepdim=True)
         total3 = total2.squeeze(1)
-        added2 = X_centred2.square().sum(1, keepdim=True) + total3
-        part5 = torch.addmm(added2, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-        Kxy = (part2 * part5).exp()
+        added = X_centred2.square().sum(1, keepdim=True) + total3
+        Kxy = (
+            part2 * torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
+        ).exp()
         product = gamma * G
         if ctx.needs_input_grad[0]:
             part = X.detach()
@@ -254,22 +259,33 @@ class _Mmd(Function):
             centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
             X_centred = X - centre
             total = X_centred.square().sum(1, keepdim=True)
-            added = total + total.squeeze(1)
-            part3 = torch.addmm(added, X_centred, X_centred.mT, alpha=-2).clamp_min(0)
-            Kxx = (part2 * part3).exp()
+            part3 = torch.addmm(
+                total + total.squeeze(1), X_centred, X_centred.mT, alpha=-2
+            )
+            Kxx = (part2 * part3.clamp_min(0)).exp()
             difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
-            product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
-            ratio = (2 * ((Kxx + Kxx.mT) @ X_centred) - product2) / X.shape[0]
-            added3 = ratio + 4 / (Y.shape[0] or math.nan) * difference
-            grad_X = product / X.shape[0] * added3
+            ratio = (
+                2 * ((Kxx + Kxx.mT) @ X_centred)
+                - 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
+            ) / X.shape[0]
+            grad_X = (
+                product
+                / X.shape[0]
+                * (ratio + 4 / (Y.shape[0] or math.nan) * difference)
+            )
         if ctx.needs_input_grad[1]:
-            part6 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-            Kyy = (part2 * part6.clamp_min(0)).exp()
+            part5 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
+            Kyy = (part2 * part5.clamp_min(0)).exp()
             difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
-            product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
-            ratio2 = (2 * ((Kyy + Kyy.mT) @ Y_centred) - product3) / Y.shape[0]
-            added4 = ratio2 + 4 / (X.shape[0] or math.nan) * difference2
-            grad_Y = product / Y.shape[0] * added4
+            ratio2 = (
+                2 * ((Kyy + Kyy.mT) @ Y_centred)
+                - 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+            ) / Y.shape[0]
+            grad_Y = (
+                product
+                / Y.shape[0]
+                * (ratio2 + 4 / (X.shape[0] or math.nan) * difference2)
+            )
         return grad_X, grad_Y, None
 
 

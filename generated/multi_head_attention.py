@@ -329,21 +329,20 @@ def _multi_head_attention_forward(
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     count = Wq.shape[0] // num_heads
-    part = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part2 = Wq.unflatten(0, (num_heads, count))
-    part3 = torch.einsum("ikl,jml->ijkm", query, part2)
-    Q = part3 if bq is None else part + part3
-    part4 = Wk.unflatten(0, (num_heads, count))
-    product = torch.einsum("ikl,jml->ijkm", key, part4)
+    part = torch.einsum("ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, count)))
+    Q = part if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1) + part
+    part2 = torch.einsum("ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, count)))
     K = (
-        product
+        part2
         if bk is None
-        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + product
+        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + part2
     )
-    part5 = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part6 = Wv.unflatten(0, (num_heads, count))
-    part7 = torch.einsum("ikl,jml->ijkm", value, part6)
-    V = part7 if bv is None else part5 + part7
+    part3 = torch.einsum("ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, count)))
+    V = (
+        part3
+        if bv is None
+        else bv.unflatten(0, (num_heads, count)).unsqueeze(1) + part3
+    )
     attended = _attended(Q, K, V, 1 / (math.sqrt(count) or math.nan), None)
     context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
@@ -359,20 +358,19 @@ def _multi_head_attention_composed(
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     count = Wq.shape[0] // num_heads
-    part = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part2 = Wv.unflatten(0, (num_heads, count))
-    part3 = torch.einsum("ikl,jml->ijkm", value, part2)
-    V = part3 if bv is None else part + part3
-    part4 = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part5 = Wq.unflatten(0, (num_heads, count))
-    part6 = torch.einsum("ikl,jml->ijkm", query, part5)
-    Q = part6 if bq is None else part4 + part6
-    part7 = Wk.unflatten(0, (num_heads, count))
-    product = torch.einsum("ikl,jml->ijkm", key, part7)
+    part = torch.einsum("ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, count)))
+    V = part if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1) + part
+    part2 = torch.einsum("ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, count)))
+    Q = (
+        part2
+        if bq is None
+        else bq.unflatten(0, (num_heads, count)).unsqueeze(1) + part2
+    )
+    part3 = torch.einsum("ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, count)))
     K = (
-        product
+        part3
         if bk is None
-        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + product
+        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + part3
     )
     S = (Q @ K.mT).to(wide) / math.sqrt(count)
     P = torch.softmax(S, 3)
@@ -387,21 +385,24 @@ def _multi_head_attention_forward_in_place(
     given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     count = Wq.shape[0] // num_heads
-    part = None if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part2 = Wq.unflatten(0, (num_heads, count))
-    part3 = torch.einsum("ikl,jml->ijkm", query, part2)
-    Q = part3 if bq is None else part3.add_(part)
-    part4 = Wk.unflatten(0, (num_heads, count))
-    product = torch.einsum("ikl,jml->ijkm", key, part4)
-    K = (
-        product
-        if bk is None
-        else product.add_(bk.unflatten(0, (num_heads, count)).unsqueeze(1))
+    part = torch.einsum("ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, count)))
+    Q = (
+        part
+        if bq is None
+        else part.add_(bq.unflatten(0, (num_heads, count)).unsqueeze(1))
     )
-    part5 = None if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1)
-    part6 = Wv.unflatten(0, (num_heads, count))
-    part7 = torch.einsum("ikl,jml->ijkm", value, part6)
-    V = part7 if bv is None else part7.add_(part5)
+    part2 = torch.einsum("ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, count)))
+    K = (
+        part2
+        if bk is None
+        else part2.add_(bk.unflatten(0, (num_heads, count)).unsqueeze(1))
+    )
+    part3 = torch.einsum("ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, count)))
+    V = (
+        part3
+        if bv is None
+        else part3.add_(bv.unflatten(0, (num_heads, count)).unsqueeze(1))
+    )
     attended = _attended(Q, K, V, 1 / (math.sqrt(count) or math.nan), None)
     context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
@@ -449,8 +450,9 @@ def _multi_head_attention_backward(ctx, G):
         count2 = Wq_shape[0] // num_heads
         part = _unflatten(grad_context, 2, (num_heads, count2)).transpose(1, 2)
         part2 = _unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
-        ratio = 1 / (math.sqrt(count) or math.nan)
-        grads = _attended_gradients(part, Q, K, V, part2, kept, ratio, None)
+        grads = _attended_gradients(
+            part, Q, K, V, part2, kept, 1 / (math.sqrt(count) or math.nan), None
+        )
     if needs_grad_Q:
         grad_Q = grads[0]
     if needs_grad_V:
@@ -458,14 +460,17 @@ def _multi_head_attention_backward(ctx, G):
     if needs_grad_K:
         grad_K = grads[1]
     if needs[0]:
-        part3 = _unflatten(Wq, 0, (num_heads, count2))
-        grad_query = torch.einsum("ijkl,jlm->ikm", grad_Q, part3)
+        grad_query = torch.einsum(
+            "ijkl,jlm->ikm", grad_Q, _unflatten(Wq, 0, (num_heads, count2))
+        )
     if needs[1]:
-        part4 = _unflatten(Wk, 0, (num_heads, count2))
-        grad_key = torch.einsum("ijkl,jlm->ikm", grad_K, part4)
+        grad_key = torch.einsum(
+            "ijkl,jlm->ikm", grad_K, _unflatten(Wk, 0, (num_heads, count2))
+        )
     if needs[2]:
-        part5 = _unflatten(Wv, 0, (num_heads, count2))
-        grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, part5)
+        grad_value = torch.einsum(
+            "ijkl,jlm->ikm", grad_V, _unflatten(Wv, 0, (num_heads, count2))
+        )
     if needs[3]:
         grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
     if needs[4]:
@@ -535,14 +540,14 @@ class _MultiHeadAttention(Function):
         given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         needs = ctx.needs_input_grad
-        needs_part10 = needs[1] or needs[4]
-        needs_part9 = needs[0] or needs[3]
+        needs_part7 = needs[1] or needs[4]
+        needs_part6 = needs[0] or needs[3]
         needs_grad_V = needs[2] or needs[5] or needs[9]
-        needs_grad_Q = needs_part9 or needs[7]
-        needs_grad_S = needs_grad_Q or needs_part10
+        needs_grad_Q = needs_part6 or needs[7]
+        needs_grad_S = needs_grad_Q or needs_part7
         needs_V = needs_grad_S or needs[6]
         needs_Wv = needs_V or needs[2]
-        needs_part5 = needs_grad_S or needs_grad_V
+        needs_part3 = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
@@ -552,58 +557,55 @@ class _MultiHeadAttention(Function):
             Wq = _unflatten(Wq, 0, (num_heads, count))
         if needs_P:
             Wk = _unflatten(Wk, 0, (num_heads, count))
-            part = (
-                None
+            part = torch.einsum("ikl,jml->ijkm", query, Wq)
+            Q = (
+                part
                 if bq is None
-                else _unflatten(bq, 0, (num_heads, count)).unsqueeze(1)
+                else _unflatten(bq, 0, (num_heads, count)).unsqueeze(1) + part
             )
-            part2 = torch.einsum("ikl,jml->ijkm", query, Wq)
-            Q = part2 if bq is None else part + part2
-            part3 = (
-                None
+            part2 = torch.einsum("ikl,jml->ijkm", key, Wk)
+            K = (
+                part2
                 if bk is None
-                else _unflatten(bk, 0, (num_heads, count)).unsqueeze(1)
+                else _unflatten(bk, 0, (num_heads, count)).unsqueeze(1) + part2
             )
-            part4 = torch.einsum("ikl,jml->ijkm", key, Wk)
-            K = part4 if bk is None else part3 + part4
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
-        if needs_part5:
+        if needs_part3:
             grad_context = G @ Wo
-            part5 = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
+            part3 = _unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
         if needs_Wv:
             Wv = _unflatten(Wv, 0, (num_heads, count))
         if needs_V:
-            part6 = (
-                None
+            part4 = torch.einsum("ikl,jml->ijkm", value, Wv)
+            V = (
+                part4
                 if bv is None
-                else _unflatten(bv, 0, (num_heads, count)).unsqueeze(1)
+                else _unflatten(bv, 0, (num_heads, count)).unsqueeze(1) + part4
             )
-            part7 = torch.einsum("ikl,jml->ijkm", value, Wv)
-            V = part7 if bv is None else part6 + part7
         if needs_grad_S:
-            grad_P = part5 @ V.mT
-            part8 = grad_P.to(wide)
-            grad_S = P * (part8 - (part8 * P).sum(3, keepdim=True))
+            grad_P = part3 @ V.mT
+            part5 = grad_P.to(wide)
+            grad_S = P * (part5 - (part5 * P).sum(3, keepdim=True))
         if needs_grad_Q:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ part5
-        if needs_part9:
-            part9 = grad_Q.to(low)
-        if needs_part10:
+            grad_V = P.mT.to(low) @ part3
+        if needs_part6:
+            part6 = grad_Q.to(low)
+        if needs_part7:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
-            part10 = grad_K.to(low)
+            part7 = grad_K.to(low)
         if needs[0]:
-            grad_query = torch.einsum("ijkl,jlm->ikm", part9, Wq)
+            grad_query = torch.einsum("ijkl,jlm->ikm", part6, Wq)
         if needs[1]:
-            grad_key = torch.einsum("ijkl,jlm->ikm", part10, Wk)
+            grad_key = torch.einsum("ijkl,jlm->ikm", part7, Wk)
         if needs[2]:
             grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
         if needs[3]:
-            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part9, query), 0, 1)
+            grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", part6, query), 0, 1)
         if needs[4]:
-            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part10, key), 0, 1)
+            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", part7, key), 0, 1)
         if needs[5]:
             grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
         if needs[6]:

@@ -195,10 +195,8 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
+    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.mean().to(dtype)
@@ -208,10 +206,8 @@ def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
+    part = _masked_(excess.relu_().pow_(p), mask).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.mean().to(dtype)
@@ -228,27 +224,30 @@ def _multi_margin_loss_mean_backward(ctx, G):
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p * G
         product = (
-            part
+            p * G
             if weight is None
-            else part * weight.index_select(0, target).unsqueeze(1)
+            else p * G * weight.index_select(0, target).unsqueeze(1)
         )
-        part2 = p - 1
+        part = p - 1
         power = (
-            excess_positive**part2
+            excess_positive**part
             if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part2)
+            else excess_positive.pow_(part)
         )
-        product2 = power.mul_(product / (input.shape[0] * input.shape[1]))
-        grad_excess = _where(mask2, product2, 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
+        grad_excess = _where(
+            mask2, power.mul_(product / (input.shape[0] * input.shape[1])), 0
+        )
+        grad_input = grad_excess.scatter_add(
+            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+        )
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        total = _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-        grad_weight = G / (input.shape[0] * input.shape[1]) * placed
+        chosen = _masked_(excess_positive.pow_(p), mask)
+        grad_weight = (
+            G
+            / (input.shape[0] * input.shape[1])
+            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -282,22 +281,25 @@ class _MultiMarginLossMean(Function):
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            part = p * G
             product = (
-                part
+                p * G
                 if weight is None
-                else part * weight.index_select(0, target).unsqueeze(1)
+                else p * G * weight.index_select(0, target).unsqueeze(1)
             )
             power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            product2 = product / (input.shape[0] * input.shape[1]) * power
-            grad_excess = _where(mask2, product2, 0)
-            part2 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
+            grad_excess = _where(
+                mask2, product / (input.shape[0] * input.shape[1]) * power, 0
+            )
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            total = torch.where(mask, power2, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-            grad_weight = G / (input.shape[0] * input.shape[1]) * placed
+            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            grad_weight = (
+                G
+                / (input.shape[0] * input.shape[1])
+                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -311,19 +313,21 @@ def _multi_margin_loss_mean_tangent(
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    d_loss = (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
     return d_loss.mean()
 
 
@@ -359,10 +363,8 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
+    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.sum().to(dtype)
@@ -372,10 +374,8 @@ def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
+    part = _masked_(excess.relu_().pow_(p), mask).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.sum().to(dtype)
@@ -392,26 +392,22 @@ def _multi_margin_loss_sum_backward(ctx, G):
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
-        part = p * G
-        product = (
-            part
+        ratio = (
+            p * G / input.shape[1]
             if weight is None
-            else part * weight.index_select(0, target).unsqueeze(1)
+            else p * G * weight.index_select(0, target).unsqueeze(1) / input.shape[1]
         )
-        part2 = p - 1
-        power = (
-            excess_positive**part2
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part2)
+        grad_excess = _where(mask2, (excess_positive ** (p - 1)).mul_(ratio), 0)
+        grad_input = grad_excess.scatter_add(
+            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
-        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
-        part3 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part3)
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        total = _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-        grad_weight = G / input.shape[1] * placed
+        chosen = _masked_(excess_positive.pow_(p), mask)
+        grad_weight = (
+            G
+            / input.shape[1]
+            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -445,21 +441,27 @@ class _MultiMarginLossSum(Function):
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            part = p * G
-            product = (
-                part
+            ratio = (
+                p * G / input.shape[1]
                 if weight is None
-                else part * weight.index_select(0, target).unsqueeze(1)
+                else p
+                * G
+                * weight.index_select(0, target).unsqueeze(1)
+                / input.shape[1]
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
-            part2 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part2)
+            grad_excess = _where(
+                mask2, ratio * torch.where(mask2, excess_positive, 1) ** (p - 1), 0
+            )
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            total = torch.where(mask, power2, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, total)
-            grad_weight = G / input.shape[1] * placed
+            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            grad_weight = (
+                G
+                / input.shape[1]
+                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -471,19 +473,21 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total2 = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total2 = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total2 if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    d_loss = (product + chosen4) / d_input.shape[1]
+    d_loss = (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
     return d_loss.sum()
 
 
@@ -521,10 +525,8 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
+    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.to(dtype)
@@ -534,10 +536,8 @@ def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    position = _positions(input.shape[1], input)
-    mask = target.unsqueeze(1) != position
-    chosen = _masked_(excess.relu_().pow_(p), mask)
-    part = chosen.sum(1)
+    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
+    part = _masked_(excess.relu_().pow_(p), mask).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
     return loss.to(dtype)
@@ -554,24 +554,27 @@ def _multi_margin_loss_none_backward(ctx, G):
     excess_positive = excess.relu()
     if ctx.needs_input_grad[0]:
         mask2 = ~(excess <= 0) & (p != 0) & mask
+        product = (
+            p * G.unsqueeze(1)
+            if weight is None
+            else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
+        )
         part = p - 1
         power = (
             excess_positive**part
             if ctx.needs_input_grad[2]
             else excess_positive.pow_(part)
         )
-        picked = None if weight is None else weight.index_select(0, target).unsqueeze(1)
-        part2 = p * G.unsqueeze(1)
-        part3 = part2 if weight is None else part2 * picked
-        product = power.mul_(part3 / input.shape[1])
-        grad_excess = _where(mask2, product, 0)
-        part4 = (-grad_excess.sum(1)).unsqueeze(1)
-        grad_input = grad_excess.scatter_add_(1, target.unsqueeze(1), part4)
+        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
+        grad_input = grad_excess.scatter_add(
+            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+        )
     if ctx.needs_input_grad[2]:
-        power2 = excess_positive.pow_(p)
-        product2 = G * _masked_(power2, mask).sum(1)
-        placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
-        grad_weight = placed / input.shape[1]
+        chosen = _masked_(excess_positive.pow_(p), mask)
+        grad_weight = (
+            G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+            / input.shape[1]
+        )
     return grad_input, None, grad_weight, None, None
 
 
@@ -605,21 +608,22 @@ class _MultiMarginLossNone(Function):
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
             mask2 = ~(excess <= 0) & (p != 0) & mask
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            picked = (
-                None if weight is None else weight.index_select(0, target).unsqueeze(1)
+            product = (
+                p * G.unsqueeze(1)
+                if weight is None
+                else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
-            part = p * G.unsqueeze(1)
-            part2 = part if weight is None else part * picked
-            product = part2 / input.shape[1] * power
-            grad_excess = _where(mask2, product, 0)
-            part3 = (-grad_excess.sum(1)).unsqueeze(1)
-            grad_input = grad_excess.scatter_add(1, target.unsqueeze(1), part3)
+            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
+            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
+            grad_input = grad_excess.scatter_add(
+                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            power2 = torch.where(mask, excess_positive, 1) ** p
-            product2 = G * torch.where(mask, power2, 0).sum(1)
-            placed = G.new_zeros((input.shape[1],)).index_add(0, target, product2)
-            grad_weight = placed / input.shape[1]
+            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            grad_weight = (
+                G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+                / input.shape[1]
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -633,19 +637,21 @@ def _multi_margin_loss_none_tangent(
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    position = _positions(d_input.shape[1], d_input)
-    mask = target.unsqueeze(1) != position
+    mask = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
     mask2 = p != 0
     excess_positive = excess.relu()
-    chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-    chosen2 = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen3 = torch.where(mask, d_excess * chosen2 ** (p - 1), 0)
-    part = torch.ops.aten.threshold_backward(chosen3, excess, 0)
-    total = part.sum(1) if mask2 else None
-    product = d_weight.index_select(0, target) * chosen.sum(1)
+    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
+    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
+    total = (
+        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
+    )
+    product = d_weight.index_select(0, target) * torch.where(
+        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    ).sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    chosen4 = product2 if mask2 else d_input.new_zeros(()).expand(target.shape)
-    return (product + chosen4) / d_input.shape[1]
+    return (
+        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+    ) / d_input.shape[1]
 
 
 class _MultiMarginLossNoneDual(_MultiMarginLossNone):

@@ -185,12 +185,11 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     picked = (
         None if weight is None else weight.index_select(0, torch.where(mask, target, 0))
     )
-    part = (
-        mask.sum(dtype=input.dtype)
+    return (
+        (total / mask.sum(dtype=input.dtype)).to(dtype)
         if weight is None
-        else torch.where(mask, picked, 0).sum()
+        else (total / torch.where(mask, picked, 0).sum()).to(dtype)
     )
-    return (total / part).to(dtype)
 
 
 def _nll_loss_mean_backward(ctx, G):
@@ -208,15 +207,17 @@ def _nll_loss_mean_backward(ctx, G):
     )
     if ctx.needs_input_grad[0]:
         ratio = (G / total).expand(target.shape)
-        part = input_shape[1]
-        grad_input = _class_loss_slope(ratio, target, weight, ignore_index, 1, part)
+        grad_input = _class_loss_slope(
+            ratio, target, weight, ignore_index, 1, input_shape[1]
+        )
     if ctx.needs_input_grad[2]:
-        part2 = -G
-        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = torch.where(mask, part2 * average / total, 0)
-        chosen3 = torch.where(mask, part2 / total * picked, 0)
-        placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen2)
-        grad_weight = placed.index_add(0, chosen, chosen3)
+        part = -G
+        product = part / total * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        grad_weight = (
+            G.new_zeros((input_shape[1],))
+            .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+            .index_add(0, chosen, torch.where(mask, product, 0))
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -266,13 +267,16 @@ class _NllLossMean(Function):
                 if weight is None
                 else torch.where(mask, ratio * picked, 0)
             )
-            chosen3 = part2.unsqueeze(1)
-            grad_input = G.new_zeros(input_shape).scatter_add(1, chosen2, chosen3)
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, part2.unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, part * average / total, 0)
-            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
-            product = ratio * input.gather(1, chosen2).squeeze(1)
-            grad_weight = placed.index_add(0, chosen, torch.where(mask, product, 0))
+            chosen3 = torch.where(mask, ratio * input.gather(1, chosen2).squeeze(1), 0)
+            grad_weight = (
+                G.new_zeros((input_shape[1],))
+                .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+                .index_add(0, chosen, chosen3)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -290,11 +294,12 @@ def _nll_loss_mean_tangent(
     picked = d_weight.index_select(0, chosen)
     picked2 = weight.index_select(0, chosen)
     chosen2 = chosen.unsqueeze(1)
-    chosen3 = torch.where(mask.any(0), torch.where(mask, picked2, 0).sum(), 1)
     product = d_input.gather(1, chosen2).squeeze(1) * picked2
     added = product + picked * input.gather(1, chosen2).squeeze(1)
     product2 = average * torch.where(mask, picked, 0).sum()
-    return -(product2 + torch.where(mask, added, 0).sum()) / chosen3
+    return -(product2 + torch.where(mask, added, 0).sum()) / torch.where(
+        mask.any(0), torch.where(mask, picked2, 0).sum(), 1
+    )
 
 
 class _NllLossMeanDual(_NllLossMean):
@@ -335,15 +340,17 @@ def _nll_loss_sum_backward(ctx, G):
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        part = G.expand(target.shape)
-        part2 = input_shape[1]
-        grad_input = _class_loss_slope(part, target, weight, ignore_index, 1, part2)
+        grad_input = _class_loss_slope(
+            G.expand(target.shape), target, weight, ignore_index, 1, input_shape[1]
+        )
     if ctx.needs_input_grad[2]:
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
-        picked = input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input_shape[1],))
-        grad_weight = -G * zeros.index_add(0, chosen, torch.where(mask, picked, 0))
+        grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+            0,
+            chosen,
+            torch.where(mask, input.gather(1, chosen.unsqueeze(1)).squeeze(1), 0),
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -384,12 +391,13 @@ class _NllLossSum(Function):
                 if weight is None
                 else torch.where(mask, part * weight.index_select(0, chosen), 0)
             )
-            zeros = G.new_zeros(input_shape)
-            grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, chosen3.unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
-            placed = G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
-            grad_weight = part * placed
+            grad_weight = part * G.new_zeros((input_shape[1],)).index_add(
+                0, chosen, torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -405,8 +413,9 @@ def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight
     picked = d_input.gather(1, chosen2).squeeze(1)
     product = picked * weight.index_select(0, chosen)
     picked2 = input.gather(1, chosen2).squeeze(1)
-    added = product + d_weight.index_select(0, chosen) * picked2
-    return -torch.where(mask, added, 0).sum()
+    return -torch.where(
+        mask, product + d_weight.index_select(0, chosen) * picked2, 0
+    ).sum()
 
 
 class _NllLossSumDual(_NllLossSum):
@@ -447,14 +456,16 @@ def _nll_loss_none_backward(ctx, G):
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        part = input_shape[1]
-        grad_input = _class_loss_slope(G, target, weight, ignore_index, 1, part)
+        grad_input = _class_loss_slope(
+            G, target, weight, ignore_index, 1, input_shape[1]
+        )
     if ctx.needs_input_grad[2]:
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        zeros = G.new_zeros((input_shape[1],))
-        grad_weight = -zeros.index_add(0, chosen, torch.where(mask, product, 0))
+        grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+            0, chosen, torch.where(mask, product, 0)
+        )
     return grad_input, None, grad_weight, None
 
 
@@ -490,12 +501,13 @@ class _NllLossNone(Function):
         chosen2 = chosen.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             part = -G if weight is None else -G * weight.index_select(0, chosen)
-            chosen3 = torch.where(mask, part, 0)
-            zeros = G.new_zeros(input_shape)
-            grad_input = zeros.scatter_add(1, chosen2, chosen3.unsqueeze(1))
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1, chosen2, torch.where(mask, part, 0).unsqueeze(1)
+            )
         if ctx.needs_input_grad[2]:
-            chosen4 = torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = -G.new_zeros((input_shape[1],)).index_add(0, chosen, chosen4)
+            grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+                0, chosen, torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
+            )
         return grad_input, None, grad_weight, None
 
 
@@ -511,8 +523,7 @@ def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weigh
     picked = d_input.gather(1, chosen2).squeeze(1)
     product = picked * weight.index_select(0, chosen)
     picked2 = input.gather(1, chosen2).squeeze(1)
-    part = -(product + d_weight.index_select(0, chosen) * picked2)
-    return torch.where(mask, part, 0)
+    return torch.where(mask, -(product + d_weight.index_select(0, chosen) * picked2), 0)
 
 
 class _NllLossNoneDual(_NllLossNone):

@@ -135,9 +135,10 @@ def _normalize_backward(ctx, G):
     dim = ctx.dim
     eps = ctx.eps
     output, norm, G = _wide(output, norm, G)
-    ratio = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim)
-    chosen = _where((norm >= eps).unsqueeze(dim), ratio * output, 0)
-    grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(chosen)
+    product = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
+    grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
+        _where((norm >= eps).unsqueeze(dim), product, 0)
+    )
     return grad_input, None, None
 
 
@@ -170,10 +171,10 @@ class _Normalize(Function):
         input, output, G = _wide(input, output, G)
         norm = input.square().sum(dim).sqrt()
         mask = (norm >= eps).unsqueeze(dim)
-        ratio = G / norm.clamp(min=eps).unsqueeze(dim)
         chosen = _where(mask, norm.unsqueeze(dim), 1)
-        product = (G * output).sum(dim, keepdim=True) / chosen * output
-        grad_input = ratio - _where(mask, product, 0)
+        grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - _where(
+            mask, (G * output).sum(dim, keepdim=True) / chosen * output, 0
+        )
         return grad_input, None, None
 
 

@@ -101,8 +101,9 @@ def _applied(function, *args):
 def _one_hot_embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
-    picked = _selected_inside(weight, 0, input)
-    return _no_view(picked.reshape((*p_shape, weight.shape[1])))
+    return _no_view(
+        _selected_inside(weight, 0, input).reshape((*p_shape, weight.shape[1]))
+    )
 
 
 class _OneHotEmbedding(Function):

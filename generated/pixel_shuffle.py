@@ -22,8 +22,9 @@ def _integer(value, name):
 def _pixel_shuffle_forward(input, upscale_factor):
     count = input.shape[-3] // (upscale_factor * upscale_factor)
     part = input.unflatten(-3, (count, upscale_factor, upscale_factor))
-    part2 = part.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1)
-    return part2.flatten(-3, -2)
+    return (
+        part.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1).flatten(-3, -2)
+    )
 
 
 def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:

@@ -20,11 +20,13 @@ def _integer(value, name):
 
 
 def _pixel_unshuffle_forward(input, downscale_factor):
-    count = input.shape[-2] // downscale_factor
-    part = input.unflatten(-2, (count, downscale_factor))
-    count2 = input.shape[-1] // downscale_factor
-    part2 = part.unflatten(-1, (count2, downscale_factor))
-    return part2.movedim((-3, -1, -4, -2), (-4, -3, -2, -1)).flatten(-5, -3)
+    part = input.unflatten(-2, (input.shape[-2] // downscale_factor, downscale_factor))
+    count = input.shape[-1] // downscale_factor
+    return (
+        part.unflatten(-1, (count, downscale_factor))
+        .movedim((-3, -1, -4, -2), (-4, -3, -2, -1))
+        .flatten(-5, -3)
+    )
 
 
 def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:

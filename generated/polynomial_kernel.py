@@ -162,8 +162,11 @@ def _polynomial_kernel_backward(ctx, G):
     x1, x2 = _cast(low, x1, x2)
     u, G = _cast(wide, u, G)
     grad_x1 = grad_x2 = None
-    zeros = G.new_zeros(()).expand(G.shape)
-    grad_u = (degree * G).mul_(u ** (degree - 1)) if degree != 0 else zeros
+    grad_u = (
+        (degree * G).mul_(u ** (degree - 1))
+        if degree != 0
+        else G.new_zeros(()).expand(G.shape)
+    )
     if ctx.needs_input_grad[0]:
         grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
     if ctx.needs_input_grad[1]:
@@ -206,10 +209,11 @@ class _PolynomialKernel(Function):
         x1, x2 = _cast(low, x1, x2)
         G = _cast(wide, G)[0]
         grad_x1 = grad_x2 = None
-        added = coef0 + gamma * (x1 @ x2.mT).to(wide) if degree != 0 else None
-        power = added ** (degree - 1) if degree != 0 else None
-        zeros = G.new_zeros(()).expand(G.shape)
-        grad_u = degree * G * power if degree != 0 else zeros
+        grad_u = (
+            degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+            if degree != 0
+            else G.new_zeros(()).expand(G.shape)
+        )
         if ctx.needs_input_grad[0]:
             grad_x1 = gamma * (grad_u.to(low) @ x2).to(wide)
         if ctx.needs_input_grad[1]:
@@ -221,12 +225,16 @@ def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
     low = _of_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2, d_x1, d_x2 = _cast(low, x1, x2, d_x1, d_x2)
-    added = coef0 + gamma * (x1 @ x2.mT).to(wide) if degree != 0 else None
-    power = added ** (degree - 1) if degree != 0 else None
-    added2 = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
+    power = (
+        (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1) if degree != 0 else None
+    )
+    added = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
     zeros = d_x1.new_zeros((), dtype=wide)
-    part = zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
-    return gamma * degree * power * added2 if degree != 0 else part
+    return (
+        gamma * degree * power * added
+        if degree != 0
+        else zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
+    )
 
 
 class _PolynomialKernelDual(_PolynomialKernel):

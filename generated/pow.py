@@ -130,8 +130,7 @@ def _pow_backward(ctx, G):
     grad_A = grad_B = None
     if ctx.needs_input_grad[0]:
         mask = B != 0
-        part = torch.pow(A, B - 1)
-        grad_A = _masked_((G * B).mul_(part), mask)
+        grad_A = _masked_((G * B).mul_(torch.pow(A, B - 1)), mask)
     if ctx.needs_input_grad[1]:
         mask2 = ~((A == 0) & (B >= 0))
         grad_B = _where(mask2, (G * F).mul_(A.log()), 0)
@@ -160,8 +159,11 @@ class _Pow(Function):
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             mask = B != 0
-            part = torch.pow(torch.where(mask, A, 1), torch.where(mask, B - 1, 1))
-            grad_A = torch.where(mask, G * B * part, 0)
+            grad_A = torch.where(
+                mask,
+                G * B * torch.pow(torch.where(mask, A, 1), torch.where(mask, B - 1, 1)),
+                0,
+            )
         if ctx.needs_input_grad[1]:
             mask2 = ~((A == 0) & (B >= 0))
             grad_B = _where(mask2, G * F * torch.where(mask2, A, 1).log(), 0)

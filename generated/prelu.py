@@ -134,8 +134,9 @@ def _prelu_forward(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    product = input * _where(input > 0, 1, weight.unsqueeze(1))
-    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
+    output = (input * _where(input > 0, 1, weight.unsqueeze(1))).reshape(
+        (input_shape[0], input_shape[1], *q_shape)
+    )
     return _no_view(output.to(dtype))
 
 
@@ -145,8 +146,11 @@ def _prelu_forward_in_place(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    product = _where(input > 0, 1, weight.unsqueeze(1)).mul_(input)
-    output = product.reshape((input_shape[0], input_shape[1], *q_shape))
+    output = (
+        _where(input > 0, 1, weight.unsqueeze(1))
+        .mul_(input)
+        .reshape((input_shape[0], input_shape[1], *q_shape))
+    )
     return _no_view(output.to(dtype))
 
 

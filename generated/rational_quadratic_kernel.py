@@ -143,10 +143,11 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-    D = difference.clamp_min(0)
+    D = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    ).clamp_min(0)
     K = ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
     return K, centre, D
 
@@ -161,11 +162,9 @@ def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
-    D = difference.clamp_min_(0)
+    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    total = x1_centred.square().sum(-1, keepdim=True)
+    D = (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
     K = (_quotient(gamma, alpha) * D).add_(1).pow_(-alpha).to(dtype)
     return K, centre, D
 
@@ -179,17 +178,24 @@ def _rational_quadratic_kernel_backward(ctx, G):
     x1, x2, centre, D, G = _cast(wide, x1, x2, centre, D, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    part = (_quotient(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
-    product = (-gamma * G).mul_(part)
-    grad_D = product if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+    grad_D = (
+        (-gamma * G).mul_((_quotient(gamma, alpha) * D).add_(1).pow_(-(1 + alpha)))
+        if -alpha != 0
+        else G.new_zeros(()).expand(G.shape)
+    )
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
-        product2 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = (grad_D.sum(-1, keepdim=True) * x1_centred).sub_(product2).mul_(2)
+        grad_x1 = (
+            (grad_D.sum(-1, keepdim=True) * x1_centred)
+            .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
+            .mul_(2)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (grad_D.mT.to(low) @ x1_centred.to(low)).to(wide)
-        part2 = x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1)).sub_(product3)
-        grad_x2 = part2.mul_(2)
+        grad_x2 = (
+            x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
+            .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
+            .mul_(2)
+        )
     return grad_x1, grad_x2, None, None
 
 
@@ -231,18 +237,26 @@ class _RationalQuadraticKernel(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         part2 = x1_centred.to(low)
-        product = 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
-        total = x1_centred.square().sum(-1, keepdim=True)
-        difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
-        D = difference.clamp_min(0)
-        product2 = -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
-        grad_D = product2 if -alpha != 0 else G.new_zeros(()).expand(G.shape)
+        D = (
+            x1_centred.square().sum(-1, keepdim=True)
+            + x2_centred.square().sum(-1).unsqueeze(-2)
+            - 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
+        ).clamp_min(0)
+        grad_D = (
+            -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+            if -alpha != 0
+            else G.new_zeros(()).expand(G.shape)
+        )
         if ctx.needs_input_grad[0]:
-            product3 = (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = 2 * (grad_D.sum(-1, keepdim=True) * x1_centred - product3)
+            grad_x1 = 2 * (
+                grad_D.sum(-1, keepdim=True) * x1_centred
+                - (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+            )
         if ctx.needs_input_grad[1]:
-            product4 = grad_D.sum(-2).unsqueeze(-1) * x2_centred
-            grad_x2 = 2 * (product4 - (grad_D.mT.to(low) @ part2).to(wide))
+            grad_x2 = 2 * (
+                grad_D.sum(-2).unsqueeze(-1) * x2_centred
+                - (grad_D.mT.to(low) @ part2).to(wide)
+            )
         return grad_x1, grad_x2, None, None
 
 
@@ -257,20 +271,27 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
     x2_centred = x2 - centre.unsqueeze(-2)
     part2 = x2_centred.mT.to(low)
     part3 = x1_centred.to(low)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    added = total + x2_centred.square().sum(-1).unsqueeze(-2)
-    D = (added - 2 * (part3 @ part2).to(wide)).clamp_min(0)
-    product = 2 * gamma * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
-    product2 = part3 @ d_x2.mT.to(low) if -alpha != 0 else None
-    added2 = d_x1.to(low) @ part2 + product2 if -alpha != 0 else None
-    added3 = added2.to(wide) if -alpha != 0 else None
-    total2 = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
-    difference = added3 - total2 if -alpha != 0 else None
-    total3 = (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
-    difference2 = difference - total3 if -alpha != 0 else None
-    zeros = d_x1.new_zeros(())
-    part4 = zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
-    return product * difference2 if -alpha != 0 else part4
+    D = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+        - 2 * (part3 @ part2).to(wide)
+    ).clamp_min(0)
+    added = (
+        (d_x1.to(low) @ part2 + part3 @ d_x2.mT.to(low)).to(wide)
+        if -alpha != 0
+        else None
+    )
+    power = (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+    total = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+    difference = (
+        added - total - (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
+        if -alpha != 0
+        else None
+    )
+    zeros = d_x1.new_zeros(()).expand(
+        (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
+    )
+    return 2 * gamma * power * difference if -alpha != 0 else zeros
 
 
 class _RationalQuadraticKernelDual(_RationalQuadraticKernel):

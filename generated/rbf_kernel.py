@@ -119,9 +119,11 @@ def _rbf_kernel_forward(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    difference = total + x2_centred.square().sum(-1).unsqueeze(-2) - product
+    difference = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    )
     K = (-gamma * difference.clamp_min(0)).exp().to(dtype)
     return K, centre
 
@@ -136,10 +138,10 @@ def _rbf_kernel_forward_in_place(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    product = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square_().sum(-1, keepdim=True)
-    added = total + x2_centred.square_().sum(-1).unsqueeze(-2)
-    difference = added.sub_(product)
+    difference = (
+        x1_centred.square().sum(-1, keepdim=True)
+        + x2_centred.square().sum(-1).unsqueeze(-2)
+    ).sub_((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2))
     K = difference.clamp_min_(0).mul_(-gamma).exp_().to(dtype)
     return K, centre
 
@@ -157,12 +159,14 @@ def _rbf_kernel_backward(ctx, G):
     product2 = G * K
     if ctx.needs_input_grad[0]:
         product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
-        total = product2.sum(-1, keepdim=True)
-        grad_x1 = product3.addcmul_(total, x1_centred, value=-1).mul_(product)
+        grad_x1 = product3.addcmul_(
+            product2.sum(-1, keepdim=True), x1_centred, value=-1
+        ).mul_(product)
     if ctx.needs_input_grad[1]:
         product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-        total2 = product2.sum(-2).unsqueeze(-1)
-        grad_x2 = product4.addcmul_(total2, x2_centred, value=-1).mul_(product)
+        grad_x2 = product4.addcmul_(
+            product2.sum(-2).unsqueeze(-1), x2_centred, value=-1
+        ).mul_(product)
     return grad_x1, grad_x2, None
 
 
@@ -204,11 +208,15 @@ class _RbfKernel(Function):
         product = 2 * gamma
         product2 = G * K
         if ctx.needs_input_grad[0]:
-            product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
-            grad_x1 = product * (product3 - product2.sum(-1, keepdim=True) * x1_centred)
+            grad_x1 = product * (
+                (product2.to(low) @ x2_centred.to(low)).to(wide)
+                - product2.sum(-1, keepdim=True) * x1_centred
+            )
         if ctx.needs_input_grad[1]:
-            product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-            grad_x2 = product * (product4 - product2.sum(-2).unsqueeze(-1) * x2_centred)
+            grad_x2 = product * (
+                (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
+                - product2.sum(-2).unsqueeze(-1) * x2_centred
+            )
         return grad_x1, grad_x2, None
 
 

@@ -108,8 +108,9 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = _cast(low, query, key, value, bias)
-    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = query @ key.mT + picked.permute(2, 0, 1)
+    S = query @ key.mT + bias.index_select(0, buckets.flatten()).unflatten(
+        0, buckets.shape
+    ).permute(2, 0, 1)
     P = torch.softmax(S.to(wide), -1)
     output = P.to(low) @ value
     return output, P
@@ -119,8 +120,11 @@ def _relative_attention_forward_in_place(query, key, value, bias, buckets):
     low = _of_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = _cast(low, query, key, value, bias)
-    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = (query @ key.mT).add_(picked.permute(2, 0, 1))
+    S = (query @ key.mT).add_(
+        bias.index_select(0, buckets.flatten())
+        .unflatten(0, buckets.shape)
+        .permute(2, 0, 1),
+    )
     part = S.to(wide)
     P = torch.softmax(part, -1, out=part)
     output = P.to(low) @ value
@@ -147,12 +151,11 @@ def _relative_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
+        part = grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
         size = query_shape[-2] * key_shape[-2]
-        part = buckets.flatten()
-        part2 = query_shape[-3]
-        part3 = grad_S.sum_to_size((part2, query_shape[-2], key_shape[-2]))
-        part4 = part3.permute(1, 2, 0).reshape((size, part2))
-        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(0, part, part4)
+        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
+            0, buckets.flatten(), part.permute(1, 2, 0).reshape((size, query_shape[-3]))
+        )
     return grad_query, grad_key, grad_value, grad_bias, None
 
 
@@ -188,8 +191,9 @@ class _RelativeAttention(Function):
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
         part = buckets.flatten()
-        picked = _unflatten(bias.index_select(0, part), 0, buckets.shape)
-        S = query @ key.mT + picked.permute(2, 0, 1)
+        S = query @ key.mT + _unflatten(
+            bias.index_select(0, part), 0, buckets.shape
+        ).permute(2, 0, 1)
         P = torch.softmax(S.to(wide), -1)
         if (
             ctx.needs_input_grad[0]
@@ -206,11 +210,13 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
+            part3 = grad_S.sum_to_size(
+                (query.shape[-3], query.shape[-2], key.shape[-2])
+            )
             size = query.shape[-2] * key.shape[-2]
-            part3 = query.shape[-3]
-            part4 = grad_S.sum_to_size((part3, query.shape[-2], key.shape[-2]))
-            part5 = part4.permute(1, 2, 0).reshape((size, part3))
-            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(0, part, part5)
+            grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
+                0, part, part3.permute(1, 2, 0).reshape((size, query.shape[-3]))
+            )
         return grad_query, grad_key, grad_value, grad_bias, None
 
 

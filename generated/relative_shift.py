@@ -70,16 +70,17 @@ def _applied(function, *args):
 def _relative_shift_forward(input):
     p_shape = input.shape[:-2]
     input_shape = input.shape
-    size = math.prod(p_shape)
-    input = input.reshape((size, input_shape[-2], input_shape[-1]))
-    position = _positions(input.shape[1], input).unsqueeze(1)
-    difference = input_shape[-1] + 1 - input_shape[-2]
-    difference2 = input.shape[2] + 1 - input.shape[1]
-    difference3 = _positions(difference2, input) - position
-    difference4 = difference3 + input.shape[1] - 1
-    part = difference4.expand((input.shape[0], input.shape[1], difference2))
-    picked = _gathered(input, 2, part)
-    return _no_view(picked.reshape((*p_shape, input_shape[-2], difference)))
+    input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
+    difference = input.shape[2] + 1 - input.shape[1]
+    difference2 = _positions(difference, input) - _positions(
+        input.shape[1], input
+    ).unsqueeze(1)
+    difference3 = difference2 + input.shape[1] - 1
+    return _no_view(
+        _gathered(
+            input, 2, difference3.expand((input.shape[0], input.shape[1], difference))
+        ).reshape((*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])),
+    )
 
 
 def _relative_shift_backward(ctx, G):
@@ -89,13 +90,13 @@ def _relative_shift_backward(ctx, G):
     difference = input_shape[-1] + 1 - input_shape[-2]
     G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
     position = _positions(G.shape[1], G)
-    zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-    position2 = _positions(G.shape[2], G).unsqueeze(1)
-    difference2 = position2 - position + G.shape[1] - 1
-    part = position.unsqueeze(1)
-    part2 = G.permute(1, 2, 0)
-    part3 = zeros.index_put_((difference2.mT, part), part2, accumulate=True)
-    grad_input = part3.transpose(0, 2).reshape(input_shape)
+    difference2 = _positions(G.shape[2], G).unsqueeze(1) - position
+    part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put_(
+        ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
+        G.permute(1, 2, 0),
+        accumulate=True,
+    )
+    grad_input = part.transpose(0, 2).reshape(input_shape)
     return grad_input
 
 
@@ -123,13 +124,13 @@ class _RelativeShift(Function):
         difference = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
         position = _positions(G.shape[1], G)
-        zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        position2 = _positions(G.shape[2], G).unsqueeze(1)
-        difference2 = position2 - position + G.shape[1] - 1
-        part = position.unsqueeze(1)
-        part2 = G.permute(1, 2, 0)
-        part3 = zeros.index_put((difference2.mT, part), part2, accumulate=True)
-        grad_input = part3.transpose(0, 2).reshape(input_shape)
+        difference2 = _positions(G.shape[2], G).unsqueeze(1) - position
+        part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put(
+            ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
+            G.permute(1, 2, 0),
+            accumulate=True,
+        )
+        grad_input = part.transpose(0, 2).reshape(input_shape)
         return grad_input
 
 

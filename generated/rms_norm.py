@@ -139,8 +139,7 @@ def _rms_norm_forward_in_place(input, weight, eps):
     input = input.reshape((math.prod(p_shape), size))
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    part = (weight * rstd.unsqueeze(1)).mul_(input)
-    output = part.reshape((*p_shape, *s_shape))
+    output = (weight * rstd.unsqueeze(1)).mul_(input).reshape((*p_shape, *s_shape))
     output = _no_view(output.to(dtype))
     return output, rstd
 
@@ -161,9 +160,8 @@ def _rms_norm_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         weight = weight.reshape((size2,))
         product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-        ratio = product2 / input.shape[1]
-        difference = (weight * G).addcmul_(ratio, input, value=-1)
-        grad_input = difference.mul_(rstd.unsqueeze(1)).reshape(input_shape)
+        part = (weight * G).addcmul_(product2 / input.shape[1], input, value=-1)
+        grad_input = part.mul_(rstd.unsqueeze(1)).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         grad_weight = (product.mT @ rstd).reshape(weight_shape)
     return grad_input, grad_weight, None
@@ -215,8 +213,9 @@ class _RmsNorm(Function):
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((size2,))
             product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-            difference = weight * G - product2 / input.shape[1] * input
-            grad_input = (rstd.unsqueeze(1) * difference).reshape(input_shape)
+            grad_input = (
+                rstd.unsqueeze(1) * (weight * G - product2 / input.shape[1] * input)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = (product.mT @ rstd).reshape(weight_shape)
         return grad_input, grad_weight, None

@@ -100,20 +100,32 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = input @ w_ih.mT + hx @ w_hh.mT
-    part2 = part if b_ih is None else part + b_ih
-    part3 = part2 if b_hh is None else part2 + b_hh
-    return part3.to(wide).tanh().to(low)
+    part = (
+        input @ w_ih.mT + hx @ w_hh.mT
+        if b_ih is None
+        else input @ w_ih.mT + hx @ w_hh.mT + b_ih
+    )
+    return (
+        part.to(wide).tanh().to(low)
+        if b_hh is None
+        else (part + b_hh).to(wide).tanh().to(low)
+    )
 
 
 def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = (input @ w_ih.mT).addmm_(hx, w_hh.mT)
-    part2 = part if b_ih is None else part.add_(b_ih)
-    part3 = part2 if b_hh is None else part2.add_(b_hh)
-    return part3.to(wide).tanh_().to(low)
+    part = (
+        (input @ w_ih.mT).addmm_(hx, w_hh.mT)
+        if b_ih is None
+        else (input @ w_ih.mT).addmm_(hx, w_hh.mT).add_(b_ih)
+    )
+    return (
+        part.to(wide).tanh_().to(low)
+        if b_hh is None
+        else part.add_(b_hh).to(wide).tanh_().to(low)
+    )
 
 
 def _rnn_tanh_cell_backward(ctx, G):

@@ -28,8 +28,9 @@ def _applied(function, *args):
 
 
 def _roll_forward(input, shifts, dim):
-    product = shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
-    return input.roll(shifts - product, dim)
+    return input.roll(
+        shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1), dim
+    )
 
 
 class _Roll(Function):
@@ -49,8 +50,9 @@ class _Roll(Function):
     def backward(ctx, G):
         shifts = ctx.shifts
         dim = ctx.dim
-        difference = shifts - shifts // max(G.shape[dim], 1) * max(G.shape[dim], 1)
-        grad_input = G.roll(-difference, dim)
+        grad_input = G.roll(
+            -(shifts - shifts // max(G.shape[dim], 1) * max(G.shape[dim], 1)), dim
+        )
         return grad_input, None, None
 
 
@@ -89,8 +91,9 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
         )
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
-    count = shifts // max(input.shape[len(p_shape)], 1)
-    size = shifts - count * max(input.shape[len(p_shape)], 1)
+    size = shifts - shifts // max(input.shape[len(p_shape)], 1) * max(
+        input.shape[len(p_shape)], 1
+    )
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")
     if not torch.is_grad_enabled() or forward_ad._current_level >= 0:

@@ -118,11 +118,15 @@ def _rotary_embedding_forward(x, base):
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
-    angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
+    angle = part * torch.pow(
+        x.new_full((), base),
+        -_positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+    )
     u = (2 * _positions(2, x) - 1).to(x.dtype)
-    product = u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
-    output = (angle.cos().unsqueeze(1) * pair + product).flatten(-2, -1)
+    output = (
+        angle.cos().unsqueeze(1) * pair
+        + u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+    ).flatten(-2, -1)
     return _no_view(output.to(dtype))
 
 
@@ -131,11 +135,16 @@ def _rotary_embedding_forward_in_place(x, base):
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
     part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    part2 = -_positions(x.shape[-1] // 2, x).to(x.dtype)
-    angle = part * torch.pow(x.new_full((), base), part2 / (x.shape[-1] // 2))
+    angle = part * torch.pow(
+        x.new_full((), base),
+        -_positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+    )
     u = (2 * _positions(2, x) - 1).to(x.dtype)
-    product = pair.flip(-2).mul_(u.unsqueeze(1) * angle.sin().unsqueeze(1))
-    output = product.addcmul_(angle.cos().unsqueeze(1), pair).flatten(-2, -1)
+    output = (
+        (angle.cos().unsqueeze(1) * pair)
+        .addcmul_(u.unsqueeze(1) * angle.sin().unsqueeze(1), pair.flip(-2))
+        .flatten(-2, -1)
+    )
     return _no_view(output.to(dtype))
 
 
@@ -145,11 +154,14 @@ def _rotary_embedding_backward(ctx, G):
     G = _wide(G)[0]
     G = _unflatten(G, -1, (2, x_shape[-1] // 2))
     part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-    part2 = -_positions(G.shape[-1], G).to(G.dtype)
-    angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
+    angle = part * torch.pow(
+        G.new_full((), base), -_positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
+    )
     u = (2 * _positions(2, G) - 1).to(G.dtype)
-    product = G.flip(-2).mul_(u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1))
-    grad_x = _flatten(product.addcmul_(angle.cos().unsqueeze(1), G), -2, -1)
+    product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
+    grad_x = _flatten(
+        (angle.cos().unsqueeze(1) * G).addcmul_(product, G.flip(-2)), -2, -1
+    )
     return grad_x, None
 
 
@@ -175,11 +187,16 @@ class _RotaryEmbedding(Function):
         G = _wide(G)[0]
         G = _unflatten(G, -1, (2, x_shape[-1] // 2))
         part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-        part2 = -_positions(G.shape[-1], G).to(G.dtype)
-        angle = part * torch.pow(G.new_full((), base), part2 / G.shape[-1])
+        angle = part * torch.pow(
+            G.new_full((), base), -_positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
+        )
         u = (2 * _positions(2, G) - 1).to(G.dtype)
-        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2)
-        grad_x = _flatten(angle.cos().unsqueeze(1) * G + product, -2, -1)
+        grad_x = _flatten(
+            angle.cos().unsqueeze(1) * G
+            + u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2),
+            -2,
+            -1,
+        )
         return grad_x, None
 
 

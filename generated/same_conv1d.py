@@ -88,9 +88,8 @@ def _same_conv1d_forward(input, weight, bias, padding):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = _cast(low, weight, bias)
     input = _cast(wide, input)[0]
-    difference = weight.shape[2] - padding - 1
-    part = torch.nn.functional.pad(input, (padding, difference)).to(low)
-    return torch.nn.functional.conv1d(part, weight, bias)
+    part = torch.nn.functional.pad(input, (padding, weight.shape[2] - padding - 1))
+    return torch.nn.functional.conv1d(part.to(low), weight, bias)
 
 
 class _SameConv1d(Function):
@@ -125,12 +124,16 @@ class _SameConv1d(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             difference = weight_shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
-            part = torch.nn.functional.pad(G, (difference, padding)).to(low)
-            part2 = weight.transpose(0, 1).flip(2)
-            grad_input = torch.nn.functional.conv1d(part, part2)
+            grad_input = torch.nn.functional.conv1d(
+                torch.nn.functional.pad(G, (difference, padding)).to(low),
+                weight.transpose(0, 1).flip(2),
+            )
         if ctx.needs_input_grad[1]:
-            part3 = torch.nn.functional.pad(input, (padding, difference)).to(low)
-            grad_weight = torch.nn.grad.conv1d_weight(part3, weight_shape, G.to(low))
+            grad_weight = torch.nn.grad.conv1d_weight(
+                torch.nn.functional.pad(input, (padding, difference)).to(low),
+                weight_shape,
+                G.to(low),
+            )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

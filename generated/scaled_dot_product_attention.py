@@ -300,8 +300,11 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     attn_mask = _cast(wide, attn_mask)[0]
-    part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = part if attn_mask is None else attn_mask + part
+    S = (
+        (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        if attn_mask is None
+        else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    )
     P = torch.softmax(S, -1)
     return P.to(low) @ value
 
@@ -363,8 +366,11 @@ class _ScaledDotProductAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         attn_mask = _cast(wide, attn_mask)[0]
         grad_query = grad_key = grad_value = grad_attn_mask = None
-        part = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        S = part if attn_mask is None else attn_mask + part
+        S = (
+            (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+            if attn_mask is None
+            else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        )
         P = torch.softmax(S, -1)
         if (
             ctx.needs_input_grad[0]
@@ -372,8 +378,8 @@ class _ScaledDotProductAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part2 = grad_P.to(wide)
-            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
+            part = grad_P.to(wide)
+            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

@@ -152,8 +152,9 @@ def _scatter_add_forward(input, index, src, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     index = index.reshape((size, index_shape[len(p_shape)], size2))
     src = src.reshape((size, index_shape[len(p_shape)], size2))
-    placed = _scatter_added_inside(input, 1, index, src)
-    output = placed.reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+    output = _scatter_added_inside(input, 1, index, src).reshape(
+        (*p_shape, input_shape[len(p_shape)], *q_shape)
+    )
     return _no_view(output.to(dtype))
 
 

@@ -132,10 +132,14 @@ def _segment_max_forward(data, segment_ids, num_segments):
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
-    placed = part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
-    output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
+    chosen = torch.where(
+        (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
+    ).unsqueeze(1)
+    output = (
+        part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
+        .narrow(0, 0, num_segments)
+        .reshape((num_segments, *q_shape))
+    )
     return _no_view(output.to(dtype))
 
 
@@ -146,10 +150,14 @@ def _segment_max_forward_in_place(data, segment_ids, num_segments):
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, num_segments).unsqueeze(1)
-    placed = part.scatter_reduce_(0, chosen.expand(data.shape), data, "amax")
-    output = placed.narrow(0, 0, num_segments).reshape((num_segments, *q_shape))
+    chosen = torch.where(
+        (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
+    ).unsqueeze(1)
+    output = (
+        part.scatter_reduce_(0, chosen.expand(data.shape), data, "amax")
+        .narrow(0, 0, num_segments)
+        .reshape((num_segments, *q_shape))
+    )
     return _no_view(output.to(dtype))
 
 
@@ -167,11 +175,13 @@ def _segment_max_backward(ctx, G):
     chosen = torch.where(mask, segment_ids, 0)
     mask2 = data == output.index_select(0, chosen)
     mask3 = mask.unsqueeze(1)
-    picked = G.index_select(0, chosen)
-    zeros = G.new_zeros(output.shape)
-    placed = _index_added_inside(zeros, 0, segment_ids, mask2.to(G.dtype))
-    ratio = picked.div_(placed.index_select(0, chosen))
-    grad_data = _masked_(ratio, mask3 & mask2).reshape(data_shape)
+    placed = _index_added_inside(
+        G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
+    )
+    chosen2 = placed.index_select(0, chosen)
+    grad_data = _masked_(
+        G.index_select(0, chosen).div_(chosen2), mask3 & mask2
+    ).reshape(data_shape)
     return grad_data, None, None
 
 
@@ -209,11 +219,13 @@ class _SegmentMax(Function):
         chosen = torch.where(mask, segment_ids, 0)
         mask2 = data == output.index_select(0, chosen)
         mask3 = mask.unsqueeze(1)
-        picked = G.index_select(0, chosen)
-        zeros = G.new_zeros(output.shape)
-        placed = _index_added_inside(zeros, 0, segment_ids, mask2.to(G.dtype))
-        ratio = picked / torch.where(mask3, placed.index_select(0, chosen), 1)
-        grad_data = torch.where(mask3 & mask2, ratio, 0).reshape(data_shape)
+        placed = _index_added_inside(
+            G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
+        )
+        chosen2 = torch.where(mask3, placed.index_select(0, chosen), 1)
+        grad_data = torch.where(
+            mask3 & mask2, G.index_select(0, chosen) / chosen2, 0
+        ).reshape(data_shape)
         return grad_data, None, None
 
 

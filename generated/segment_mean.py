@@ -131,10 +131,12 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    placed = _index_added_inside(zeros, 0, segment_ids, data)
-    zeros2 = segment_ids.new_zeros((num_segments,))
-    part2 = _index_added_inside(zeros2, 0, segment_ids, part).to(data.dtype)
+    placed = _index_added_inside(
+        data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
+    )
+    part2 = _index_added_inside(
+        segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
+    ).to(data.dtype)
     output = (placed / part2.unsqueeze(1)).reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
 
@@ -146,10 +148,12 @@ def _segment_mean_forward_in_place(data, segment_ids, num_segments):
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
     part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    placed = _index_added_inside(zeros, 0, segment_ids, data)
-    zeros2 = segment_ids.new_zeros((num_segments,))
-    part2 = _index_added_inside(zeros2, 0, segment_ids, part).to(data.dtype)
+    placed = _index_added_inside(
+        data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
+    )
+    part2 = _index_added_inside(
+        segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
+    ).to(data.dtype)
     output = placed.div_(part2.unsqueeze(1)).reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
 
@@ -179,10 +183,12 @@ class _SegmentMean(Function):
         G = _wide(G)[0]
         G = G.reshape((num_segments, math.prod(q_shape)))
         part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-        zeros = segment_ids.new_zeros((num_segments,))
-        part2 = _index_added_inside(zeros, 0, segment_ids, part).to(G.dtype)
-        ratio = G / part2.clamp(min=1).unsqueeze(1)
-        grad_data = _selected_inside(ratio, 0, segment_ids).reshape(data_shape)
+        part2 = _index_added_inside(
+            segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
+        ).to(G.dtype)
+        grad_data = _selected_inside(
+            G / part2.clamp(min=1).unsqueeze(1), 0, segment_ids
+        ).reshape(data_shape)
         return grad_data, None, None
 
 

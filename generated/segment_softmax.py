@@ -107,15 +107,19 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments, data.shape[1]), -math.inf)
-    part2 = segment_ids.unsqueeze(1).expand(data.shape)
-    placed = part.scatter_reduce(0, part2, data, "amax")
+    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce(
+        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    )
     chosen = torch.where(placed.isfinite(), placed, 0)
     e = (data - chosen.index_select(0, segment_ids)).exp()
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen + zeros.index_add(0, segment_ids, e).log()
-    e2 = (data - lse.index_select(0, segment_ids)).exp()
-    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
+    output = (
+        (data - lse.index_select(0, segment_ids))
+        .exp()
+        .reshape((data_shape[0], *q_shape))
+    )
+    return _no_view(output.to(dtype))
 
 
 def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
@@ -124,15 +128,19 @@ def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments, data.shape[1]), -math.inf)
-    part2 = segment_ids.unsqueeze(1).expand(data.shape)
-    placed = part.scatter_reduce_(0, part2, data, "amax")
+    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce_(
+        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    )
     chosen = torch.where(placed.isfinite(), placed, 0)
     e = (data - chosen.index_select(0, segment_ids)).exp_()
     zeros = data.new_zeros((num_segments, data.shape[1]))
     lse = chosen.add_(zeros.index_add_(0, segment_ids, e).log_())
-    e2 = (data - lse.index_select(0, segment_ids)).exp_()
-    return _no_view(e2.reshape((data_shape[0], *q_shape)).to(dtype))
+    output = (
+        (data - lse.index_select(0, segment_ids))
+        .exp_()
+        .reshape((data_shape[0], *q_shape))
+    )
+    return _no_view(output.to(dtype))
 
 
 def _segment_softmax_backward(ctx, G):
@@ -144,8 +152,11 @@ def _segment_softmax_backward(ctx, G):
     size = math.prod(q_shape)
     output = output.reshape((data_shape[0], size))
     G = G.reshape((data_shape[0], size))
-    zeros = G.new_zeros((num_segments, output.shape[1]))
-    grad_lse = zeros.index_add_(0, segment_ids, G * output).neg_()
+    grad_lse = (
+        G.new_zeros((num_segments, output.shape[1]))
+        .index_add_(0, segment_ids, G * output)
+        .neg_()
+    )
     product = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
     grad_data = product.reshape(data_shape)
     return grad_data, None, None
@@ -180,8 +191,9 @@ class _SegmentSoftmax(Function):
         size = math.prod(q_shape)
         output = output.reshape((data_shape[0], size))
         G = G.reshape((data_shape[0], size))
-        zeros = G.new_zeros((num_segments, output.shape[1]))
-        grad_lse = -zeros.index_add(0, segment_ids, G * output)
+        grad_lse = -G.new_zeros((num_segments, output.shape[1])).index_add(
+            0, segment_ids, G * output
+        )
         product = output * (grad_lse.index_select(0, segment_ids) + G)
         grad_data = product.reshape(data_shape)
         return grad_data, None, None

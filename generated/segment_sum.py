@@ -123,8 +123,10 @@ def _applied(function, *args):
 def _segment_sum_forward(data, segment_ids, num_segments):
     dtype = _promoted(data)
     data = _wide(data)[0]
-    zeros = data.new_zeros((num_segments, *data.shape[1:]))
-    return _no_view(_index_added_inside(zeros, 0, segment_ids, data).to(dtype))
+    output = _index_added_inside(
+        data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
+    )
+    return _no_view(output.to(dtype))
 
 
 class _SegmentSum(Function):

@@ -26,8 +26,9 @@ def _select_forward(input, dim, position):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
+    input = input.reshape(
+        (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
+    )
     return input.select(1, position).reshape((*p_shape, *q_shape))
 
 

@@ -147,8 +147,9 @@ class _Selu(Function):
             return _selu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        product = 1.7580993408473768 * input.clamp(max=0).exp()
-        grad_input = G * _where(input > 0, 1.0507009873554805, product)
+        grad_input = G * _where(
+            input > 0, 1.0507009873554805, 1.7580993408473768 * input.clamp(max=0).exp()
+        )
         return grad_input
 
 

@@ -147,8 +147,10 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(-input)
+    )
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     return (balance * entropy * wrong**gamma).to(dtype)
@@ -159,9 +161,8 @@ def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u = 1 - target
     balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    part = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
     probability = input.sigmoid()
     wrong = (1 - probability).mul_(target).addcmul_(probability, u)
     return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
@@ -178,8 +179,8 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
+    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
@@ -190,14 +191,21 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
         chosen = (
             (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
         )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part2)
+        product = u.mul_(power2).add_(chosen).mul_(probability)
+        grad_input = (G * balance).mul_(
+            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
+        chosen2 = (
+            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+            if mask
+            else zeros
+        )
+        grad_target = (
+            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
+            .addcmul_(balance.mul_(input), power2, value=-1)
+            .mul_(G)
+        )
     return grad_input, grad_target, None, None
 
 
@@ -229,8 +237,10 @@ class _SigmoidFocalLossNone(Function):
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + u2 * torch.nn.functional.logsigmoid(part)
+        )
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
@@ -239,12 +249,14 @@ class _SigmoidFocalLossNone(Function):
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
             chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
+            product = probability * (chosen + u2 * power2)
+            grad_input = G * balance * (product - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = G * (entropy * added - input * balance * power2)
+            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            grad_target = G * (
+                entropy * (chosen2 + (alpha - difference) * power2)
+                - input * balance * power2
+            )
         return grad_input, grad_target, None, None
 
 
@@ -256,17 +268,21 @@ def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_tar
     product = probability * u2
     wrong = target * u + product
     part = -input
-    product2 = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product2 + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     difference = 1 - alpha
     balance = alpha * target + difference * u2
-    product3 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product3 + d_target
-    product4 = d_target * ((alpha - difference) * entropy - input * balance)
-    added = product4 + d_input * balance * (product - target * part.sigmoid())
-    product5 = gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
-    zeros = d_input.new_zeros(()).expand(d_input.shape)
-    return wrong**gamma * added + (product5 if gamma != 0 else zeros)
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
+    added = d_target * (
+        (alpha - difference) * entropy - input * balance
+    ) + d_input * balance * (product - target * part.sigmoid())
+    return wrong**gamma * added + (
+        gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
+        if gamma != 0
+        else d_input.new_zeros(()).expand(d_input.shape)
+    )
 
 
 class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
@@ -302,8 +318,10 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(-input)
+    )
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
@@ -315,9 +333,8 @@ def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u = 1 - target
     balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    part = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
     probability = input.sigmoid()
     wrong = (1 - probability).mul_(target).addcmul_(probability, u)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
@@ -335,8 +352,8 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
+    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
@@ -348,15 +365,21 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
         chosen = (
             (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
         )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (ratio * balance).mul_(part2)
+        product = u.mul_(power2).add_(chosen).mul_(probability)
+        grad_input = (ratio * balance).mul_(
+            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        part4 = part3.addcmul_(balance.mul_(input), power2, value=-1)
-        grad_target = part4.mul_(ratio)
+        chosen2 = (
+            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+            if mask
+            else zeros
+        )
+        grad_target = (
+            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
+            .addcmul_(balance.mul_(input), power2, value=-1)
+            .mul_(ratio)
+        )
     return grad_input, grad_target, None, None
 
 
@@ -388,8 +411,10 @@ class _SigmoidFocalLossMean(Function):
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + u2 * torch.nn.functional.logsigmoid(part)
+        )
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
@@ -399,12 +424,14 @@ class _SigmoidFocalLossMean(Function):
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
             chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = ratio * balance * (product2 - target * power2 * part.sigmoid())
+            product = probability * (chosen + u2 * power2)
+            grad_input = ratio * balance * (product - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = ratio * (entropy * added - input * balance * power2)
+            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            grad_target = ratio * (
+                entropy * (chosen2 + (alpha - difference) * power2)
+                - input * balance * power2
+            )
         return grad_input, grad_target, None, None
 
 
@@ -412,23 +439,28 @@ def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_tar
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     u2 = 1 - target
     part = -input
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     probability = input.sigmoid()
     u = 1 - probability
     wrong = target * u + probability * u2
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
     difference = 1 - alpha
     balance = alpha * target + difference * u2
     power = wrong**gamma
-    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
-    total = product3.sum() if gamma != 0 else None
-    product4 = (alpha - difference) * (d_target * entropy * power).sum()
-    chosen = gamma * total if gamma != 0 else d_input.new_zeros(())
+    product = (
+        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+        if gamma != 0
+        else None
+    )
     added = d_input * target * part.sigmoid() + d_target * input
-    total2 = (balance * power * (d_input * probability * u2 - added)).sum()
-    return (product4 + chosen + total2) / math.prod(d_input.shape)
+    return (
+        (alpha - difference) * (d_target * entropy * power).sum()
+        + (product if gamma != 0 else d_input.new_zeros(()))
+        + (balance * power * (d_input * probability * u2 - added)).sum()
+    ) / math.prod(d_input.shape)
 
 
 class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
@@ -464,8 +496,10 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u2 = 1 - target
     balance = alpha * target + (1 - alpha) * u2
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(-input))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(-input)
+    )
     probability = input.sigmoid()
     wrong = target * (1 - probability) + probability * u2
     loss = balance * entropy * wrong**gamma
@@ -477,9 +511,8 @@ def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
     input, target = _wide(input, target)
     u = 1 - target
     balance = (alpha * target).add_((1 - alpha) * u)
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    part = product.addcmul_(u, torch.nn.functional.logsigmoid(-input))
-    entropy = part.neg_()
+    part = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
     probability = input.sigmoid()
     wrong = (1 - probability).mul_(target).addcmul_(probability, u)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
@@ -497,8 +530,8 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
     balance = (alpha * target).add_(difference * u)
     probability = input.sigmoid()
     part = -input
-    product = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = product.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
+    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
     u2 = 1 - probability
     wrong = (target * u2).addcmul_(probability, u)
     zeros = G.new_zeros(()).expand(input.shape)
@@ -509,14 +542,21 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
         chosen = (
             (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
         )
-        product2 = u.mul_(power2).add_(chosen).mul_(probability)
-        part2 = product2.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        grad_input = (G * balance).mul_(part2)
+        product = u.mul_(power2).add_(chosen).mul_(probability)
+        grad_input = (G * balance).mul_(
+            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        )
     if ctx.needs_input_grad[1]:
-        product3 = (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-        added = ((alpha - difference) * power2).add_(product3 if mask else zeros)
-        part3 = entropy.mul_(added)
-        grad_target = part3.addcmul_(balance.mul_(input), power2, value=-1).mul_(G)
+        chosen2 = (
+            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
+            if mask
+            else zeros
+        )
+        grad_target = (
+            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
+            .addcmul_(balance.mul_(input), power2, value=-1)
+            .mul_(G)
+        )
     return grad_input, grad_target, None, None
 
 
@@ -548,8 +588,10 @@ class _SigmoidFocalLossSum(Function):
         balance = alpha * target + difference * u2
         probability = input.sigmoid()
         part = -input
-        product = target * torch.nn.functional.logsigmoid(input)
-        entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + u2 * torch.nn.functional.logsigmoid(part)
+        )
         u = 1 - probability
         wrong = target * u + probability * u2
         zeros = G.new_zeros(()).expand(input.shape)
@@ -558,12 +600,14 @@ class _SigmoidFocalLossSum(Function):
         power2 = wrong**gamma
         if ctx.needs_input_grad[0]:
             chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product2 = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product2 - target * power2 * part.sigmoid())
+            product = probability * (chosen + u2 * power2)
+            grad_input = G * balance * (product - target * power2 * part.sigmoid())
         if ctx.needs_input_grad[1]:
-            product3 = gamma * balance * power * (1 - 2 * probability)
-            added = (product3 if mask else zeros) + (alpha - difference) * power2
-            grad_target = G * (entropy * added - input * balance * power2)
+            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            grad_target = G * (
+                entropy * (chosen2 + (alpha - difference) * power2)
+                - input * balance * power2
+            )
         return grad_input, grad_target, None, None
 
 
@@ -571,24 +615,28 @@ def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_targ
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     u2 = 1 - target
     part = -input
-    product = target * torch.nn.functional.logsigmoid(input)
-    entropy = -(product + u2 * torch.nn.functional.logsigmoid(part))
+    entropy = -(
+        target * torch.nn.functional.logsigmoid(input)
+        + u2 * torch.nn.functional.logsigmoid(part)
+    )
     probability = input.sigmoid()
     u = 1 - probability
     wrong = target * u + probability * u2
-    product2 = probability * (d_input * u * (1 - 2 * target) - 2 * d_target)
-    d_wrong = product2 + d_target
+    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
     difference = 1 - alpha
     balance = alpha * target + difference * u2
     power = wrong**gamma
-    product3 = d_wrong * balance * entropy * wrong ** (gamma - 1)
-    total2 = product3.sum() if gamma != 0 else None
-    product4 = gamma * total2 if gamma != 0 else None
-    product5 = (alpha - difference) * (d_target * entropy * power).sum()
-    added = product5 + (product4 if gamma != 0 else d_input.new_zeros(()))
-    added2 = d_input * target * part.sigmoid() + d_target * input
-    total3 = (balance * power * (d_input * probability * u2 - added2)).sum()
-    return added + total3
+    product = (
+        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
+        if gamma != 0
+        else None
+    )
+    added = d_input * target * part.sigmoid() + d_target * input
+    return (
+        (alpha - difference) * (d_target * entropy * power).sum()
+        + (product if gamma != 0 else d_input.new_zeros(()))
+        + (balance * power * (d_input * probability * u2 - added)).sum()
+    )
 
 
 class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):

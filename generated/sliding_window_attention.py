@@ -295,8 +295,9 @@ def _sliding_window_attention_forward(query, key, value, window):
     position = _positions(query.shape[-2], query).unsqueeze(1)
     position2 = _positions(key.shape[-2], query)
     mask = (position2 <= position) & (position - position2 < window)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = _attended(query, key, value, ratio, mask)
+    attended = _attended(
+        query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), mask
+    )
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -310,8 +311,9 @@ def _sliding_window_attention_composed(query, key, value, window):
     position = _positions(query.shape[-2], query).unsqueeze(1)
     position2 = _positions(key.shape[-2], query)
     mask = (position2 <= position) & (position - position2 < window)
-    p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-    P = torch.where(mask, p, 0)
+    P = torch.where(
+        mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+    )
     return P.to(low) @ value
 
 
@@ -371,8 +373,9 @@ class _SlidingWindowAttention(Function):
         position = _positions(query.shape[-2], G).unsqueeze(1)
         position2 = _positions(key.shape[-2], G)
         mask = (position2 <= position) & (position - position2 < window)
-        p = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1)
-        P = torch.where(mask, p, 0)
+        P = torch.where(
+            mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+        )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
             part = grad_P.to(wide)

@@ -154,10 +154,11 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        _where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     return (part if mask else chosen).mean().to(dtype)
 
 
@@ -168,10 +169,11 @@ def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        _where(magnitude < beta, difference.square_().mul_(0.5), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     return (part if mask else chosen).mean().to(dtype)
 
 
@@ -181,11 +183,14 @@ def _smooth_l1_loss_mean_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    chosen = (
+        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
+        if 0 < beta
+        else e.sign_()
+    )
     if ctx.needs_input_grad[0]:
-        part2 = G / math.prod(input.shape)
-        grad_input = part2 * chosen if ctx.needs_input_grad[1] else chosen.mul_(part2)
+        part = G / math.prod(input.shape)
+        grad_input = part * chosen if ctx.needs_input_grad[1] else chosen.mul_(part)
     if ctx.needs_input_grad[1]:
         grad_target = chosen.mul_(-G / math.prod(input.shape))
     return grad_input, grad_target, None
@@ -213,8 +218,9 @@ class _SmoothL1LossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = (
+            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+        )
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * chosen
         if ctx.needs_input_grad[1]:
@@ -231,10 +237,11 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        _where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     return (part if mask else chosen).sum().to(dtype)
 
 
@@ -245,10 +252,11 @@ def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
     part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        _where(magnitude < beta, difference.square_().mul_(0.5), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     return (part if mask else chosen).sum().to(dtype)
 
 
@@ -258,8 +266,11 @@ def _smooth_l1_loss_sum_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    chosen = (
+        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
+        if 0 < beta
+        else e.sign_()
+    )
     if ctx.needs_input_grad[0]:
         grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
     if ctx.needs_input_grad[1]:
@@ -289,8 +300,9 @@ class _SmoothL1LossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = (
+            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+        )
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:
@@ -306,10 +318,11 @@ def _smooth_l1_loss_none_forward(input, target, beta):
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
-    product = 0.5 * difference.square() if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        _where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
     return loss.to(dtype)
 
@@ -320,10 +333,11 @@ def _smooth_l1_loss_none_forward_in_place(input, target, beta):
     mask = 0 < beta
     difference = input - target if not mask else None
     magnitude = difference.abs() if not mask else None
-    product = difference.square_().mul_(0.5) if not mask else None
-    difference2 = magnitude - 0.5 * beta if not mask else None
-    mask2 = magnitude < beta if not mask else None
-    chosen = _where(mask2, product, difference2) if not mask else None
+    chosen = (
+        _where(magnitude < beta, difference.square_().mul_(0.5), magnitude - 0.5 * beta)
+        if not mask
+        else None
+    )
     loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
     return loss.to(dtype)
 
@@ -334,8 +348,11 @@ def _smooth_l1_loss_none_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-    chosen = part.div_(beta) if 0 < beta else e.sign_()
+    chosen = (
+        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
+        if 0 < beta
+        else e.sign_()
+    )
     if ctx.needs_input_grad[0]:
         grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
     if ctx.needs_input_grad[1]:
@@ -365,8 +382,9 @@ class _SmoothL1LossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        part = torch.ops.aten.hardtanh(e, -beta, beta) if 0 < beta else None
-        chosen = part / beta if 0 < beta else e.sign()
+        chosen = (
+            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+        )
         if ctx.needs_input_grad[0]:
             grad_input = G * chosen
         if ctx.needs_input_grad[1]:

@@ -131,11 +131,10 @@ def _softmax_regression_backward(ctx, G_cost, G_logits):
     features, weight = _cast(low, features, weight)
     logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
     grad_features = grad_weight = grad_bias = None
-    part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-    ratio = G_cost / features_shape[0]
-    p = torch.softmax(logits, 1)
-    product = p.scatter_add_(1, targets.unsqueeze(1), part).mul_(ratio)
-    grad_logits = product.add_(G_logits)
+    placed = torch.softmax(logits, 1).scatter_add_(
+        1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
+    )
+    grad_logits = placed.mul_(G_cost / features_shape[0]).add_(G_logits)
     if ctx.needs_input_grad[0]:
         grad_features = grad_logits.to(low) @ weight
     if ctx.needs_input_grad[1]:
@@ -177,11 +176,10 @@ class _SoftmaxRegression(Function):
         features, weight = _cast(low, features, weight)
         logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
-        part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-        ratio = G_cost / features_shape[0]
-        p = torch.softmax(logits, 1)
-        product = ratio * p.scatter_add(1, targets.unsqueeze(1), part)
-        grad_logits = product + G_logits
+        placed = torch.softmax(logits, 1).scatter_add(
+            1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
+        )
+        grad_logits = G_cost / features_shape[0] * placed + G_logits
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:

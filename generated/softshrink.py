@@ -84,13 +84,10 @@ def _softshrink_forward(input, lambd):
         return _softshrink_forward_in_place(input, lambd)
     dtype = _promoted(input)
     input = _wide(input)[0]
-    difference = input - lambd * input.sign() if not 0 <= lambd else None
-    part = not 0 <= lambd
-    part2 = (
-        torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
-        if part
-        else None
+    part = torch.ops.aten.threshold_backward(
+        input - lambd * input.sign(), input.abs(), lambd
     )
+    part2 = part if not 0 <= lambd else None
     output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
     return output.to(dtype)
 
@@ -98,14 +95,10 @@ def _softshrink_forward(input, lambd):
 def _softshrink_forward_in_place(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    difference = input - input.sign().mul_(lambd) if not 0 <= lambd else None
-    part = not 0 <= lambd
-    part2 = (
-        torch.ops.aten.threshold_backward(difference, input.abs(), lambd)
-        if part
-        else None
-    )
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
+    part = input - input.sign().mul_(lambd)
+    part2 = torch.ops.aten.threshold_backward(part, input.abs(), lambd, grad_input=part)
+    part3 = part2 if not 0 <= lambd else None
+    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part3
     return output.to(dtype)
 
 

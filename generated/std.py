@@ -134,8 +134,7 @@ def _std_forward(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square().sum(dim)
-    variance = total / (A.shape[dim] - correction)
+    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     mask = variance != 0
     deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
@@ -147,8 +146,7 @@ def _std_forward_in_place(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
-    variance = total / (A.shape[dim] - correction)
+    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     mask = variance != 0
     deviation = torch.where(mask, variance.sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation

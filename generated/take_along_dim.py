@@ -120,8 +120,11 @@ def _take_along_dim_forward(input, indices, dim):
     input = input.reshape((size, input_shape[len(p_shape)], size2))
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
-    part = indices_shape[len(p_shape)]
-    return _no_view(_gathered(input, 1, at).reshape((*p_shape, part, *q_shape)))
+    return _no_view(
+        _gathered(input, 1, at).reshape(
+            (*p_shape, indices_shape[len(p_shape)], *q_shape)
+        ),
+    )
 
 
 def _take_along_dim_backward(ctx, G):
@@ -136,8 +139,7 @@ def _take_along_dim_backward(ctx, G):
     indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
     G = G.reshape((size, indices_shape[len(p_shape)], size2))
     at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-    part = input_shape[len(p_shape)]
-    zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
+    zeros = G.new_zeros((indices.shape[0], input_shape[len(p_shape)], indices.shape[2]))
     grad_input = _scatter_added_(zeros, 1, at, G).reshape(input_shape)
     return grad_input, None, None
 
@@ -176,8 +178,9 @@ class _TakeAlongDim(Function):
         indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
         G = G.reshape((size, indices_shape[len(p_shape)], size2))
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-        part = input_shape[len(p_shape)]
-        zeros = G.new_zeros((indices.shape[0], part, indices.shape[2]))
+        zeros = G.new_zeros(
+            (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
+        )
         grad_input = _scatter_added(zeros, 1, at, G).reshape(input_shape)
         return grad_input, None, None
 

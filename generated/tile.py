@@ -26,13 +26,14 @@ def _tile_forward(input, repeats, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
-    product = repeats * input_shape[len(p_shape)]
-    part2 = input.unsqueeze(1)
-    part3 = input.shape[0]
-    part4 = part2.expand((part3, repeats, input.shape[1], input.shape[2]))
-    return part4.reshape((*p_shape, product, *q_shape))
+    input = input.reshape(
+        (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
+    )
+    return (
+        input.unsqueeze(1)
+        .expand((input.shape[0], repeats, input.shape[1], input.shape[2]))
+        .reshape((*p_shape, repeats * input_shape[len(p_shape)], *q_shape))
+    )
 
 
 def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:

@@ -61,8 +61,7 @@ def _applied(function, *args):
 
 
 def _toeplitz_forward(weight, rows, columns):
-    part = weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1)
-    return part.flip(1)
+    return weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1).flip(1)
 
 
 def _toeplitz_backward(ctx, G):
@@ -71,10 +70,10 @@ def _toeplitz_backward(ctx, G):
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
     position = _positions(rows, G).unsqueeze(1)
-    added = (position - _positions(columns, G)).add_(columns)
-    part = G.reshape((rows * columns,))
-    zeros = G.new_zeros(weight_shape)
-    grad_weight = zeros.index_add(0, added.sub_(1).flatten(), part)
+    difference = (position - _positions(columns, G)).add_(columns).sub_(1)
+    grad_weight = G.new_zeros(weight_shape).index_add(
+        0, difference.flatten(), G.reshape((rows * columns,))
+    )
     return grad_weight, None, None
 
 
@@ -101,10 +100,10 @@ class _Toeplitz(Function):
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
         position = _positions(rows, G).unsqueeze(1)
-        added = position - _positions(columns, G) + columns
-        part = G.reshape((rows * columns,))
-        zeros = G.new_zeros(weight_shape)
-        grad_weight = zeros.index_add(0, (added - 1).flatten(), part)
+        difference = position - _positions(columns, G) + columns - 1
+        grad_weight = G.new_zeros(weight_shape).index_add(
+            0, difference.flatten(), G.reshape((rows * columns,))
+        )
         return grad_weight, None, None
 
 

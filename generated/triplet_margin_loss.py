@@ -252,15 +252,16 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = torch.where(mask2, powers_near, 1) ** difference
-        ratio = G * power.unsqueeze(1) / anchor.shape[0]
-        product = towards.abs().pow_(difference2).mul_(ratio).mul_(towards.sign())
-        grad_towards = _where(mask3, product, 0)
+        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+        product = G * power
+        part = towards.abs().pow_(difference2).mul_(product / anchor.shape[0])
+        product2 = part.mul_(towards.sign())
+        grad_towards = _where(mask3, product2, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        product2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
-        grad_away = _where(mask3, product2.mul_(away.sign_()), 0)
+        part2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
+        grad_away = _where(mask3, part2.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -320,15 +321,17 @@ class _TripletMarginLossMean(Function):
         difference = _quotient(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask3, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask2, powers_near, 1) ** difference
-            product = G * power2.unsqueeze(1) / anchor.shape[0] * power
-            grad_towards = _where(mask3, product * towards.sign(), 0)
+            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
+            grad_towards = _where(
+                mask3, G * power / anchor.shape[0] * power2 * towards.sign(), 0
+            )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            product2 = -G * power3 / anchor.shape[0] * power4 * away.sign()
-            grad_away = _where(mask3, product2, 0)
+            grad_away = _where(
+                mask3, -G * power3 / anchor.shape[0] * power4 * away.sign(), 0
+            )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -348,24 +351,21 @@ def _triplet_margin_loss_mean_tangent(
     mask = p != 0
     difference = p - 1
     towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign()
-    total = (product * (d_anchor - d_positive)).sum(1) if mask else None
-    d_powers_near = p * total if mask else zeros
+    product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
+    d_powers_near = p * product.sum(1) if mask else zeros
     powers_near = (towards_magnitude**p).sum(1)
     near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
     far = powers_far ** _quotient(1, p)
-    product2 = away_magnitude**difference * away.sign()
-    total2 = (product2 * (d_anchor - d_negative)).sum(1) if mask else None
-    d_powers_far = p * total2 if mask else zeros
+    product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
+    d_powers_far = p * product2.sum(1) if mask else zeros
     mask2 = near - far + margin >= 0
     difference2 = _quotient(1, p) - 1
-    product3 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    power = torch.where(mask2, powers_near, 1) ** difference2
-    total3 = _where(mask2, d_powers_near * power - product3, 0).sum()
-    return total3 / (p * d_anchor.shape[0])
+    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
+    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
+    return _where(mask2, product3 - product4, 0).sum() / (p * d_anchor.shape[0])
 
 
 class _TripletMarginLossMeanDual(_TripletMarginLossMean):
@@ -468,14 +468,18 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = torch.where(mask2, powers_near, 1) ** difference
-        product = towards.abs().pow_(difference2).mul_(G * power.unsqueeze(1))
-        grad_towards = _where(mask3, product.mul_(towards.sign_()), 0)
+        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+        grad_towards = _where(
+            mask3,
+            towards.abs().pow_(difference2).mul_(G * power).mul_(towards.sign()),
+            0,
+        )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        product2 = away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign())
-        grad_away = _where(mask3, product2, 0)
+        grad_away = _where(
+            mask3, away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign()), 0
+        )
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -535,10 +539,9 @@ class _TripletMarginLossSum(Function):
         difference = _quotient(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask3, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask2, powers_near, 1) ** difference
-            product = G * power2.unsqueeze(1) * power * towards.sign()
-            grad_towards = _where(mask3, product, 0)
+            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
+            grad_towards = _where(mask3, G * power * power2 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
@@ -562,18 +565,16 @@ def _triplet_margin_loss_sum_tangent(
     mask = p != 0
     difference = p - 1
     towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign()
-    total2 = (product * (d_anchor - d_positive)).sum(1) if mask else None
-    d_powers_near = p * total2 if mask else zeros
+    product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
+    d_powers_near = p * product.sum(1) if mask else zeros
     powers_near = (towards_magnitude**p).sum(1)
     near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
     far = powers_far ** _quotient(1, p)
-    product2 = away_magnitude**difference * away.sign()
-    total3 = (product2 * (d_anchor - d_negative)).sum(1) if mask else None
-    d_powers_far = p * total3 if mask else zeros
+    product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
+    d_powers_far = p * product2.sum(1) if mask else zeros
     mask2 = near - far + margin >= 0
     difference2 = _quotient(1, p) - 1
     product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
@@ -678,16 +679,14 @@ def _triplet_margin_loss_none_backward(ctx, G):
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = torch.where(mask2, powers_near, 1) ** difference
-        product = G.unsqueeze(1) * power.unsqueeze(1)
-        part = towards.abs().pow_(difference2).mul_(product)
-        product2 = part.mul_(towards.sign())
-        grad_towards = _where(mask3, product2, 0)
+        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+        part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
+        grad_towards = _where(mask3, part.mul_(towards.sign()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        product3 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-        grad_away = _where(mask3, product3.mul_(away.sign_()), 0)
+        part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
+        grad_away = _where(mask3, part2.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -747,15 +746,17 @@ class _TripletMarginLossNone(Function):
         difference = _quotient(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = torch.where(mask3, towards_magnitude, 1) ** difference2
-            power2 = torch.where(mask2, powers_near, 1) ** difference
-            product = G.unsqueeze(1) * power2.unsqueeze(1) * power * towards.sign()
-            grad_towards = _where(mask3, product, 0)
+            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
+            grad_towards = _where(
+                mask3, G.unsqueeze(1) * power * power2 * towards.sign(), 0
+            )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            product2 = (-G).unsqueeze(1) * power3 * power4 * away.sign()
-            grad_away = _where(mask3, product2, 0)
+            grad_away = _where(
+                mask3, (-G).unsqueeze(1) * power3 * power4 * away.sign(), 0
+            )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -783,13 +784,19 @@ def _triplet_margin_loss_none_tangent(
     mask3 = mask2.unsqueeze(1)
     difference = _quotient(1, p if mask else 1) - 1
     difference2 = p - 1
-    product = torch.where(mask3, away_magnitude, 1) ** difference2 * away.sign()
-    power = torch.where(mask3, towards_magnitude, 1) ** difference2
-    total = (power * towards.sign() * (d_anchor - d_positive)).sum(1)
-    product2 = torch.where(mask2, powers_near, 1) ** difference * total
-    power2 = torch.where(mask2, powers_far, 1) ** difference
-    difference3 = product2 - power2 * (product * (d_anchor - d_negative)).sum(1)
-    return _where(mask2, difference3, 0)
+    product = torch.where(mask2, powers_near, 1) ** difference * (
+        torch.where(mask3, towards_magnitude, 1) ** difference2
+        * towards.sign()
+        * (d_anchor - d_positive)
+    ).sum(1)
+    total = (
+        torch.where(mask3, away_magnitude, 1) ** difference2
+        * away.sign()
+        * (d_anchor - d_negative)
+    ).sum(1)
+    return _where(
+        mask2, product - torch.where(mask2, powers_far, 1) ** difference * total, 0
+    )
 
 
 class _TripletMarginLossNoneDual(_TripletMarginLossNone):

@@ -193,15 +193,20 @@ def _tversky_loss_mean_backward(ctx, G):
     difference = 1 - alpha
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(
+            (alpha * grad_whole).unsqueeze(1),
+            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            target,
+        )
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
+        grad_target = (
+            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+            .reshape(target_shape)
+        )
     return grad_input, grad_target, None, None, None
 
 
@@ -256,12 +261,14 @@ class _TverskyLossMean(Function):
         ratio = G / (input.shape[0] * whole)
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
@@ -339,15 +346,20 @@ def _tversky_loss_sum_backward(ctx, G):
     ratio = G / whole
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(
+            (alpha * grad_whole).unsqueeze(1),
+            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            target,
+        )
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
+        grad_target = (
+            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+            .reshape(target_shape)
+        )
     return grad_input, grad_target, None, None, None
 
 
@@ -402,12 +414,14 @@ class _TverskyLossSum(Function):
         ratio = G / whole
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 
@@ -482,15 +496,20 @@ def _tversky_loss_none_backward(ctx, G):
     ratio = G / whole
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], size))
-        difference2 = ((difference - beta) * grad_whole - ratio).unsqueeze(1)
-        product = (alpha * grad_whole).unsqueeze(1)
-        added = torch.addcmul(product, difference2, target)
-        part = torch.ops.aten.sigmoid_backward(added, probability, grad_input=added)
-        grad_input = part.reshape(input_shape)
+        part = torch.addcmul(
+            (alpha * grad_whole).unsqueeze(1),
+            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            target,
+        )
+        grad_input = torch.ops.aten.sigmoid_backward(
+            part, probability, grad_input=part
+        ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product2 = (difference * grad_whole - ratio).unsqueeze(1) * probability
-        added2 = product2.addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-        grad_target = added2.reshape(target_shape)
+        grad_target = (
+            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+            .reshape(target_shape)
+        )
     return grad_input, grad_target, None, None, None
 
 
@@ -545,12 +564,14 @@ class _TverskyLossNone(Function):
         ratio = G / whole
         if ctx.needs_input_grad[0]:
             product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
-            added = product + alpha * grad_whole.unsqueeze(1) * u
-            grad_input = (probability * u2 * added).reshape(input_shape)
+            grad_input = (
+                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product2 = ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-            added2 = product2 + beta * grad_whole.unsqueeze(1) * u2
-            grad_target = added2.reshape(target_shape)
+            grad_target = (
+                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * u2
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
 

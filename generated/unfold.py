@@ -26,11 +26,11 @@ def _unfold_forward(input, dimension, length, step):
     p_shape = input.shape[:dimension_axis]
     q_shape = input.shape[dimension_axis + 1 :]
     input_shape = input.shape
-    part = input_shape[len(p_shape)]
-    input = input.reshape((math.prod(p_shape), part, math.prod(q_shape)))
+    input = input.reshape(
+        (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
+    )
     added = (input_shape[len(p_shape)] - length) // step + 1
-    part2 = input.unfold(1, length, step)
-    return part2.reshape((*p_shape, added, *q_shape, length))
+    return input.unfold(1, length, step).reshape((*p_shape, added, *q_shape, length))
 
 
 def unfold(

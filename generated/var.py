@@ -94,8 +94,7 @@ def _var_forward(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square().sum(dim)
-    variance = total / (A.shape[dim] - correction)
+    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     variance = _no_view(variance.to(dtype))
     return variance, mu
@@ -105,8 +104,7 @@ def _var_forward_in_place(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
-    variance = total / (A.shape[dim] - correction)
+    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     variance = _no_view(variance.to(dtype))
     return variance, mu

@@ -95,8 +95,7 @@ def _var_mean_forward(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square().sum(dim)
-    variance = total / (A.shape[dim] - correction)
+    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     mu = _no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
     variance = _no_view(variance.to(dtype))
@@ -107,8 +106,7 @@ def _var_mean_forward_in_place(A, dim, correction, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     mu = A.mean(dim)
-    total = (A - mu.unsqueeze(dim)).square_().sum(dim)
-    variance = total / (A.shape[dim] - correction)
+    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
     mu = _no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
     variance = _no_view(variance.to(dtype))

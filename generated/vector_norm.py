@@ -149,10 +149,12 @@ def _vector_norm_backward(ctx, G):
     G = G if keepdim else G.unsqueeze(dim)
     mask = ord != 0
     mask2 = (total != 0) & mask
-    difference = _quotient(1, ord if mask else 1) - 1
-    product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
-    product2 = A.abs().pow_(ord - 1).mul_(product).mul_(A.sign())
-    grad_A = _masked_(product2, mask2.unsqueeze(dim))
+    power = (
+        torch.where(mask2, total, 1) ** (_quotient(1, ord if mask else 1) - 1)
+    ).unsqueeze(dim)
+    grad_A = _masked_(
+        A.abs().pow_(ord - 1).mul_(G * power).mul_(A.sign()), mask2.unsqueeze(dim)
+    )
     return grad_A, None, None, None
 
 
@@ -191,10 +193,14 @@ class _VectorNorm(Function):
         mask = ord != 0
         mask2 = (total != 0) & mask
         mask3 = mask2.unsqueeze(dim)
-        power = torch.where(mask3, A_magnitude, 1) ** (ord - 1)
-        difference = _quotient(1, ord if mask else 1) - 1
-        product = G * (torch.where(mask2, total, 1) ** difference).unsqueeze(dim)
-        grad_A = torch.where(mask3, product * power * A.sign(), 0)
+        power = (
+            torch.where(mask2, total, 1) ** (_quotient(1, ord if mask else 1) - 1)
+        ).unsqueeze(dim)
+        grad_A = torch.where(
+            mask3,
+            G * power * torch.where(mask3, A_magnitude, 1) ** (ord - 1) * A.sign(),
+            0,
+        )
         return grad_A, None, None, None
 
 
@@ -204,10 +210,9 @@ def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     total = (A_magnitude**ord).sum(dim)
     mask = ord != 0
     mask2 = (total != 0) & mask
-    difference = _quotient(1, ord if mask else 1) - 1
-    power = torch.where(mask2, total, 1) ** difference
-    power2 = torch.where(mask2.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
-    d_F = torch.where(mask2, power * (d_A * power2 * A.sign()).sum(dim), 0)
+    power = torch.where(mask2.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
+    power2 = torch.where(mask2, total, 1) ** (_quotient(1, ord if mask else 1) - 1)
+    d_F = torch.where(mask2, power2 * (d_A * power * A.sign()).sum(dim), 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
 
 

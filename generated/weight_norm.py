@@ -102,11 +102,11 @@ def _weight_norm_forward(v, g, dim):
     p_shape = v.shape[:dim_axis]
     q_shape = v.shape[dim_axis + 1 :]
     v_shape = v.shape
-    part = v_shape[len(p_shape)]
-    v = v.reshape((math.prod(p_shape), part, math.prod(q_shape)))
+    v = v.reshape((math.prod(p_shape), v_shape[len(p_shape)], math.prod(q_shape)))
     norm = v.square().sum((0, 2)).sqrt()
-    product = g.unsqueeze(1) / norm.unsqueeze(1) * v
-    output = product.reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+    output = (g.unsqueeze(1) / norm.unsqueeze(1) * v).reshape(
+        (*p_shape, v_shape[len(p_shape)], *q_shape)
+    )
     output = _no_view(output.to(dtype))
     return output, norm
 
@@ -124,10 +124,11 @@ def _weight_norm_backward(ctx, G):
     G = G.reshape((size, v_shape[len(p_shape)], size2))
     total = (G * v).sum((0, 2), keepdim=True)
     if ctx.needs_input_grad[0]:
-        ratio = total / norm.square().unsqueeze(1)
-        difference = torch.addcmul(G, ratio, v, value=-1)
-        part = difference.mul_(g.unsqueeze(1) / norm.unsqueeze(1))
-        grad_v = part.reshape(v_shape)
+        grad_v = (
+            torch.addcmul(G, total / norm.square().unsqueeze(1), v, value=-1)
+            .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
+            .reshape(v_shape)
+        )
     if ctx.needs_input_grad[1]:
         grad_g = total.squeeze((0, 2)) / norm
     return grad_v, grad_g, None
@@ -173,8 +174,11 @@ class _WeightNorm(Function):
         norm = v.square().sum((0, 2)).sqrt()
         total = (G * v).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            difference = G - total / norm.square().unsqueeze(1) * v
-            grad_v = (g.unsqueeze(1) / norm.unsqueeze(1) * difference).reshape(v_shape)
+            grad_v = (
+                g.unsqueeze(1)
+                / norm.unsqueeze(1)
+                * (G - total / norm.square().unsqueeze(1) * v)
+            ).reshape(v_shape)
         if ctx.needs_input_grad[1]:
             grad_g = total.squeeze((0, 2)) / norm
         return grad_v, grad_g, None

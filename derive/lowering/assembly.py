@@ -33,7 +33,7 @@ from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
-from derive.program.cse import Line, is_short, tidy
+from derive.program.cse import Line, is_brief, tidy
 from derive.program.gradient_predication import (
     Needs,
     fill_output_masks,
@@ -53,12 +53,6 @@ from derive.program.public_calls import with_public_calls, with_subscripts
 from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import Name, names_in, values_in
-
-WIDTH = 76
-"""The greatest width of a line of code, without its indentation."""
-
-PLAIN_WIDTH = 80
-"""The same, in a plain module, all of whose lines are those of methods."""
 
 NO_PRECISION = Precision()
 
@@ -191,10 +185,10 @@ def assign_precision(body: Body) -> Body:
 
 @as_pass
 def share_subexpressions(body: Body) -> Body:
-    """What is computed twice gets a name, a name read once is inlined, a long line is cut."""
+    """A repeat or a part of a long expression gets a name; a name that is read once goes."""
     reserved = body.spec.reserved
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
-    return replace(body, lines=tuple(tidy(lines, reserved | NAMES, WIDTH)))
+    return replace(body, lines=tuple(tidy(lines, reserved | NAMES)))
 
 
 @as_pass
@@ -234,7 +228,7 @@ def share_long_terms(body: Body) -> Body:
     """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
     reserved = body.spec.reserved
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
-    return replace(body, lines=tuple(tidy(lines, set(reserved), PLAIN_WIDTH, is_short)))
+    return replace(body, lines=tuple(tidy(lines, set(reserved), is_brief)))
 
 
 @as_pass
@@ -275,7 +269,7 @@ def read_shapes_of_saved(body: Body) -> Body:
 @as_pass
 def share_softmaxes(body: Body) -> Body:
     """exp(log_softmax(x)) is one softmax for all gradients."""
-    return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places, WIDTH))
+    return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places))
 
 
 @as_pass
@@ -309,7 +303,7 @@ def _of_entries(body: Body, entries: Sequence[tuple[Line, Needs]]) -> Body:
 @as_pass
 def round_results(body: Body) -> Body:
     """An output has the dtype to which the arguments promote."""
-    return replace(body, lines=tuple(rounded(body.lines, body.precision.returned, WIDTH)))
+    return replace(body, lines=tuple(rounded(body.lines, body.precision.returned)))
 
 
 @as_pass

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
-from derive.lowering.assembly import WIDTH
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import added_axes, entered_axes
 from derive.lowering.layout_conversion import (
@@ -189,7 +188,7 @@ def _in_halves(
     after = [line for line in entry if line not in before]
     taken = given.taken()
     whole = own_shapes([*before, *first, *after, *second], plain)
-    return _halves(tidy(multiplied_once(border, whole, taken), taken, WIDTH), outputs)
+    return _halves(tidy(multiplied_once(border, whole, taken), taken), outputs)
 
 
 def _on_tensors(codes: Mapping[str, Code], plain: set[str]) -> dict[str, Code]:

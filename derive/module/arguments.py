@@ -13,6 +13,7 @@ from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources
 from derive.lowering.ground.value import NeedsFlatGroups
+from derive.module.pretty_printer import call_lines, indented
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -34,7 +35,6 @@ from derive.program.torch_ir import (
     text,
 )
 
-WIDTH = 84
 """Maximum columns of a line in the public function."""
 
 NOT_POSITIVE = "{} is not positive"
@@ -159,10 +159,8 @@ def _converted_parameter(
 ) -> ArgumentCheck:
     """Convert a parameter of an unusual type with the helper."""
     given = f'{name}, "{op.name}: {name}"'
-    lines = [f"    {name} = {helper}({given})"]
-    if len(lines[0]) > WIDTH:
-        lines = [f"    {name} = {helper}(", f"        {given}", "    )"]
-    return ArgumentCheck(then=(f"if type({name}) {unlike}:", *lines), reasons=reasons)
+    lines = call_lines(f"{name} = {helper}(", [given], ")", 8)
+    return ArgumentCheck(then=(f"if type({name}) {unlike}:", *indented(lines, 4)), reasons=reasons)
 
 
 def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:

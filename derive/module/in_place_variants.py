@@ -23,9 +23,6 @@ from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
 
-WIDTH = 76
-"""Maximum columns of a line of code, without indentation."""
-
 _WORTH = 2
 """Minimum number of results without new memory for a separate backward."""
 
@@ -127,7 +124,6 @@ class _Own:
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
-            width=WIDTH,
             numbers={p.name for p in self.op.parameters},
             grouped=grouped(self.op, self.program),
         )

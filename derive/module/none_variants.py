@@ -50,11 +50,8 @@ from derive.program.torch_ir import (
     names_in,
     replaced,
     subexpressions,
-    text,
 )
-
-WIDTH = 76
-"""Maximum columns of a line of code, without indentation."""
+from derive.program.torch_printer import is_long
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it (empty in a forward)."""
@@ -321,4 +318,4 @@ def _is_pair(code: Code) -> bool:
 
 
 def _fits(line: Line) -> bool:
-    return len(f"{line.name} = {text(line.code)}") <= WIDTH
+    return not is_long(f"{line.name} = ", line.code)

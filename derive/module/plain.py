@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from derive.lowering.assembly import PLAIN_WIDTH
 from derive.lowering.groups import group_shapes
 from derive.lowering.layout_conversion import Border, lines_read, own_shapes
 from derive.lowering.lowering_input import like_input
@@ -42,7 +41,6 @@ from derive.program.torch_ir import (
     Tuple,
     names_in,
     replaced,
-    text,
 )
 from derive.reports.result import Formulas
 
@@ -284,15 +282,8 @@ _OFTEN = 3
 def _with_kept(lines: list[Line], kept: Sequence[str]) -> tuple[list[Line], list[Line]]:
     """Return the lines with what is kept read from ctx, and lines that name what is read often."""
     reads = Counter(name for line in lines for name in names_in(line.code))
-    every: dict[Code, Code] = {Name(name): _on_ctx(name) for name in kept}
-    long = {
-        name
-        for line in lines
-        for name in names_in(line.code)
-        if len(f"{line.name} = {text(replaced(line.code, every))}") > PLAIN_WIDTH
-    }
-    long |= {line.name for line in lines}
-    often = [name for name in kept if reads[name] >= _OFTEN or name in long]
+    bound = {line.name for line in lines}
+    often = [name for name in kept if reads[name] >= _OFTEN or name in bound]
     new: dict[Code, Code] = {Name(name): _on_ctx(name) for name in kept if name not in often}
     read = [Line(line.name, replaced(line.code, new)) for line in lines]
     return read, [Line(name, _on_ctx(name)) for name in often]

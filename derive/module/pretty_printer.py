@@ -5,34 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from derive.program.cse import Line
-from derive.program.torch_ir import Code, Conditional, FunctionCall, MethodCall, Name, text
+from derive.program.torch_ir import Code
+from derive.program.torch_printer import COLUMNS, broken
 
-COLUMNS = 88
-"""Maximum columns of a line."""
+__all__ = ["COLUMNS", "assigned", "call_lines", "formatted_statement", "indented"]
 
 
 def assigned(line: Line, indent: int) -> list[str]:
     """Return a line as a statement."""
-    return formatted_statement(f"{line.name} = ", line.code, indent)
+    return broken(f"{line.name} = ", line.code, indent=indent)
 
 
 def formatted_statement(start: str, code: Code, indent: int) -> list[str]:
-    """Return start + code; if it is too long, each argument or branch has its own line."""
-    match code:
-        case Conditional(test, then, other) if len(start + text(code)) + indent > COLUMNS:
-            whole = f"    {text(code)}"
-            if len(whole) + indent <= COLUMNS:
-                return [f"{start}(", whole, ")"]
-            branches = (("", then), ("if ", test), ("else ", other))
-            lines = [
-                line for word, c in branches for line in formatted_statement(word, c, indent + 4)
-            ]
-            return [f"{start}(", *(f"    {line}" for line in lines), ")"]
-        case FunctionCall(name, args):
-            return call_lines(f"{start}{name}(", [text(a) for a in args], ")", indent)
-        case MethodCall(Name(obj), name, args):
-            return call_lines(f"{start}{obj}.{name}(", [text(a) for a in args], ")", indent)
-    return [f"{start}{text(code)}"]
+    """Return the statement start + code."""
+    return broken(start, code, indent=indent)
 
 
 def call_lines(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:

@@ -28,7 +28,7 @@ from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.size_expressions import factors
 from derive.notation.smart_constructors import product
 from derive.notation.split import composites
-from derive.program.cse import Line, cut
+from derive.program.cse import Line
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -40,9 +40,7 @@ from derive.program.torch_ir import (
     names_in,
     text,
 )
-
-WIDTH = 80
-"""Maximum columns of a line in the public function."""
+from derive.program.torch_printer import broken
 
 SHORT = 60
 """Maximum columns of a size inside a check and its message."""
@@ -170,10 +168,7 @@ def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
     if len(text(code)) <= SHORT:
         return (), text(code)
     # No input or parameter has this name in the code.
-    name = "size"
-    taken = {given.name for given in (*op.inputs, *op.parameters)} | {"torch", "math", name}
-    lines = cut([Line(name, code)], taken, WIDTH)
-    return tuple(f"{line.name} = {text(line.code)}" for line in lines), name
+    return tuple(broken("size = ", code, indent=4)), "size"
 
 
 def _size_by_definition(op: Operation, extent: str) -> Code:

@@ -32,9 +32,6 @@ from derive.program.torch_ir import (
     text,
 )
 
-WIDTH = 76
-"""Maximum columns of a line of code, without indentation."""
-
 WANTED = Name("wanted")
 _ASKED = Attribute(Name("ctx"), "needs_input_grad")
 
@@ -99,7 +96,6 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
         places=places,
         taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
         is_large=_is_large,
-        width=WIDTH,
         grouped=grouped(op, program),
     )
     written = writer.write([(x.line, x.needs) for x in entries], [trace])

@@ -33,9 +33,9 @@ from derive.program.torch_ir import (
     Unary,
     names_in,
     subexpressions,
-    text,
 )
 from derive.program.torch_ops import torch_op
+from derive.program.torch_printer import is_long
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it."""
@@ -68,7 +68,6 @@ class InPlaceWriter:
     places: Mapping[str, int]
     taken: set[str]
     is_large: Callable[[Shape], bool]
-    width: int
     numbers: Collection[str] = ()
     """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
@@ -128,19 +127,18 @@ class InPlaceWriter:
         chosen = [has_choice(x.code) for x in every]
         among = [x for x, _ in later]
         parts = (
-            [x] if c else cut([x], self.taken, self.width, among)
-            for x, c in zip(every, chosen, strict=True)
+            [x] if c else cut([x], self.taken, among) for x, c in zip(every, chosen, strict=True)
         )
         return [x for own in parts for x in own]
 
     def _fits(self, line: Line) -> bool:
-        """True if the line fits the width or can be cut; branches of a choice are not cut."""
+        """True if the line is short or can be cut; branches of a choice are not cut."""
         match line.code:
             case Conditional(_, then, other):
                 parts: tuple[Code, ...] = (then, other)
             case _:
                 parts = (line.code,) if has_choice(line.code) else ()
-        return all(len(f"{line.name} = {text(part)}") <= self.width for part in parts)
+        return not any(is_long(f"{line.name} = ", part) for part in parts)
 
     def _shape(self, world: Scenario, code: Code) -> Shape | None:
         """Return the shape of a value, cached until a line is written."""

@@ -1,4 +1,4 @@
-"""CSE and line breaks: repeated subexpressions get a name, long lines are cut.
+"""CSE: repeated subexpressions get a name, and parts of an expression that is too long to read.
 
 What is named sinks into the branches that read it: code that may fail or is expensive runs only
 where it is needed, and is None elsewhere.
@@ -40,6 +40,7 @@ from derive.program.torch_ir import (
     text,
 )
 from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+from derive.program.torch_printer import fits, is_long, is_short
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,9 @@ class Line:
 
 
 def tidy(
-    lines: Sequence[Line],
-    taken: set[str],
-    width: int,
-    repeatable: Callable[[Code], bool] | None = None,
+    lines: Sequence[Line], taken: set[str], repeatable: Callable[[Code], bool] | None = None
 ) -> list[Line]:
-    """Return equivalent statements: single-use names inlined, repeats named, lines cut to width.
+    """Return equivalent statements: single-use names inlined, repeats and long parts named.
 
     Code that is ``repeatable`` gets no name for its repetition; by default, this is what costs
     nothing.
@@ -66,17 +64,15 @@ def tidy(
     used = live(lines, [line.name for line in lines if line.kept])
     lines = [replace(line, code=folded(line.code)) for line in compress(lines, used)]
     lines = _reduced_once(_plain_where_shared(lines))
-    inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines, width)]
+    inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines)]
     shared = _share_repeats(inlined, fresh, repeatable or _is_cheap)
     result = renumbered(_named_once(shared), lines, taken)
-    # New numbers may make a line too long.
-    while (pieces := cut(result, fresh, width)) != result:
-        result = renumbered(_named_once(pieces), lines, taken)
-    return renumbered(_join_lines(result, lines, width), lines, taken)
+    result = renumbered(_named_once(cut(result, fresh)), lines, taken)
+    return renumbered(_join_lines(result, lines), lines, taken)
 
 
-def _join_lines(lines: Sequence[Line], given: Sequence[Line], width: int) -> list[Line]:
-    """Return the lines with generated names inlined if one line reads them once and has room.
+def _join_lines(lines: Sequence[Line], given: Sequence[Line]) -> list[Line]:
+    """Return the lines with generated names inlined if one line reads them once and stays short.
 
     A choice keeps its own line, as its reader may be a choice too.
     """
@@ -87,7 +83,7 @@ def _join_lines(lines: Sequence[Line], given: Sequence[Line], width: int) -> lis
         for name in names_in(line.code):
             if name in result:
                 code = replaced(line.code, {Name(name): result[name].code})
-                if len(f"{line.name} = {text(code)}") <= width:
+                if not is_long(f"{line.name} = ", code):
                     line = replace(line, code=code)
                     del result[name]
         alone = line.name in own or reads[line.name] > 1 or isinstance(line.code, Conditional)
@@ -150,7 +146,7 @@ def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> lis
     ]
 
 
-def _inline(lines: Sequence[Line], width: int) -> list[Line]:
+def _inline(lines: Sequence[Line]) -> list[Line]:
     """Return the lines with generated names inlined that are read once."""
     result = dict(enumerate(lines))
     # The line of the reader, for each read of a name.
@@ -160,7 +156,7 @@ def _inline(lines: Sequence[Line], width: int) -> list[Line]:
             readers.setdefault(name, []).append(n)
     for at, line in enumerate(lines):
         places = readers.get(line.name, ())
-        if line.kept or len(places) != 1 or len(text(result[at].code)) > width // 2:
+        if line.kept or len(places) != 1 or not is_short(result[at].code):
             continue
         inner, n = result.pop(at).code, places[0]
         result[n] = replace(result[n], code=replaced(result[n].code, {Name(line.name): inner}))
@@ -186,7 +182,7 @@ def _is_cheap(code: Code) -> bool:
     )
 
 
-def is_short(code: Code) -> bool:
+def is_brief(code: Code) -> bool:
     """True if a repetition reads better than a name: few characters, and no pass over rows."""
     return _is_cheap(code) or (len(text(code)) <= _SHORT and not _reduces_or_contracts(code))
 
@@ -334,10 +330,8 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
     return result
 
 
-def cut(
-    lines: Sequence[Line], taken: set[str], width: int, among: Sequence[Line] = ()
-) -> list[Line]:
-    """Return the lines with the largest operands of overlong lines moved to lines of their own.
+def cut(lines: Sequence[Line], taken: set[str], among: Sequence[Line] = ()) -> list[Line]:
+    """Return the lines with the largest operands of long expressions moved to lines of their own.
 
     ``among`` are the surrounding lines.
     """
@@ -348,10 +342,8 @@ def cut(
         pending = [line]
         while pending:
             current = pending.pop()
-            room = width - len(current.name) - 3
-            part = None
-            if length(current.code) > room:
-                part = _best_cut(current.code, room, length, asked)
+            whole = f"{current.name} = ", current.code
+            part = _best_cut(current.code, length, asked) if is_long(*whole) else None
             if part is None:
                 result.append(current)
                 continue
@@ -367,25 +359,48 @@ def _lazy_names(lines: Sequence[Line]) -> set[str]:
     return {line.name for line in lines if is_lazy(line.code)}
 
 
-def _best_cut(code: Code, room: int, length: Callable[[Code], int], asked: set[str]) -> Code | None:
-    """Return the largest proper part that fits the line, else the shortest that does not."""
+def _best_cut(code: Code, length: Callable[[Code], int], asked: set[str]) -> Code | None:
+    """Return the largest proper part that fits a line, else the shortest that does not.
+
+    An operand of a chain of one operator is a part, but not the first few operands together.
+    """
     kept: tuple[Code, ...] = ()
     if isinstance(code, Conditional) and is_put_off(code.then, asked):
         # On a line of its own it would repeat the test.
         kept = (code.then, code.test) if _asks_for_sizes(code.test) else (code.then,)
     parts = [
         c
-        for c in subexpressions(code)
+        for c in _whole_parts(code)
         if c is not code
         and c not in kept
-        and not isinstance(c, Name | Literal | Keyword | Tuple | Dim | Shape | Attribute | Slice)
+        and not isinstance(c, _UNNAMED)
         and not (isinstance(c, Unary) and c.op == "*")
-        and length(c) > 12
+        and length(c) > _SMALL
     ]
     if not parts:
         return None
-    fitting = [c for c in parts if length(c) <= room]
+    fitting = [c for c in parts if fits("part = ", c)]
     return max(fitting, key=length) if fitting else min(parts, key=length)
+
+
+_SMALL = 29
+"""Columns of code that leaves a statement no shorter if it has a name."""
+
+_UNNAMED = Name, Literal, Keyword, Tuple, Dim, Shape, Attribute, Subscript, Slice
+"""The code that gets no name for the length of a line."""
+
+
+def _whole_parts(code: Code) -> Iterator[Code]:
+    """Yield the code and its parts, without the left operands that continue a chain."""
+    met: set[Code] = set()
+    pending = [code]
+    while pending:
+        part = pending.pop()
+        if part not in met:
+            met.add(part)
+            yield part
+            chain = operands(part, part.op) if isinstance(part, Binary) else part.parts()
+            pending += reversed([c for c in chain if not isinstance(part, Dim | Shape)])
 
 
 def _asks_for_sizes(code: Code) -> bool:

@@ -39,7 +39,6 @@ from derive.program.torch_ir import (
     occurrences,
     replaced,
     subexpressions,
-    text,
 )
 
 _MOST = 3
@@ -177,7 +176,7 @@ def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tup
 
 
 def softmaxes_shared(
-    lines: Sequence[Line], needs: Sequence[Needs], places: Mapping[str, int], width: int
+    lines: Sequence[Line], needs: Sequence[Needs], places: Mapping[str, int]
 ) -> list[tuple[Line, Needs]]:
     """Return the lines with each softmax computed from an available log_softmax.
 
@@ -201,10 +200,6 @@ def softmaxes_shared(
             alone = sum(occurrences(x.code)[softmax] for x, _ in result) == 1
             if not set(own) <= set(wanted):
                 test = any_wanted(wanted, places)
-                if len(f"p = {text(Conditional(test, made, softmax))}") > width:
-                    name = numbered(f"with_{line.name}", taken)
-                    result.insert(first, (Line(name, test), own))
-                    first, test = first + 1, Name(name)
                 made, alone = Conditional(test, made, softmax), False
             reader = result[first][0]
             if alone or reader.code is softmax:

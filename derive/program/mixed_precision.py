@@ -39,10 +39,10 @@ from derive.program.torch_ir import (
     Unary,
     names_in,
     subexpressions,
-    text,
     values_in,
 )
 from derive.program.torch_ops import ADDED_PRODUCTS, is_float32_under_autocast, moves, torch_op
+from derive.program.torch_printer import fits
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
@@ -191,7 +191,7 @@ class _Sources:
         return cls(product, given, listed)
 
 
-def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> list[Line]:
+def rounded(lines: Sequence[Line], returned: Mapping[str, Code]) -> list[Line]:
     """Return the lines with the outputs cast to their returned dtypes."""
     made = list(lines)
     last = {line.name: n for n, line in enumerate(made)}
@@ -199,7 +199,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code], width: int) -> 
         n = last[name]
         code = _cast_to(made[n].code, dtype)
         read = any(name in names_in(line.code) for line in made[n + 1 :])
-        if read or len(f"{name} = {text(code)}") > width:
+        if read or not fits(f"{name} = ", code):
             made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
         else:
             made[n] = replace(made[n], code=code)

@@ -144,8 +144,9 @@ _LEVELS = (
     *("if", "or", "and", "not", "is == != < <= > >=", "|", "^", "&"),
     *("+ -", "* / // % @", "neg ~", "**", "atom"),
 )
-_PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops.split()}
-_ATOM = _PRECEDENCE["atom"]
+PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops.split()}
+ATOM = PRECEDENCE["atom"]
+"""The precedence of what never needs parentheses."""
 
 
 def operands(code: Code, op: str) -> Iterator[Code]:
@@ -233,42 +234,38 @@ def literal(value: int | float) -> Literal:
 
 def text(code: Code) -> str:
     """Return the code as Python text, on one line."""
-    return _text_and_level(code)[0]
+    return text_and_level(code)[0]
 
 
 @lru_cache(maxsize=4096)
-def _text_and_level(code: Code) -> tuple[str, int]:
+def text_and_level(code: Code) -> tuple[str, int]:
     """Return the text and the precedence of its outermost operator."""
     match code:
-        case Unary("*", operand):
-            return f"*{_text_at_level(operand, _ATOM)}", _ATOM
         case Unary(op, operand):
-            level = _PRECEDENCE["neg"] if op in "-~" else _PRECEDENCE["not"]
-            space = "" if op in "-~" else " "
-            inner = _PRECEDENCE["**"] + 1 if op == "-" and _is_power(operand) else level
-            return f"{op}{space}{_text_at_level(operand, inner)}", level
+            inner = _text_at_level(operand, operand_level(code))
+            level = ATOM if op == "*" else PRECEDENCE["neg" if op in "-~" else "not"]
+            return f"{op}{'' if op in '-~*' else ' '}{inner}", level
         case Binary("**", left, right):
-            level = _PRECEDENCE["**"]
-            hugs = _is_simple(left) and _is_simple(right) and not isinstance(left, Unary)
-            gap = "" if hugs else " "
-            base, power = _text_at_level(left, level + 1), _text_at_level(right, _PRECEDENCE["neg"])
-            return f"{base}{gap}**{gap}{power}", level
+            levels = operand_levels(code)
+            gap = "" if hugs_power(left, right) else " "
+            base, power = _text_at_level(left, levels[0]), _text_at_level(right, levels[1])
+            return f"{base}{gap}**{gap}{power}", PRECEDENCE["**"]
         case Binary():
-            return _operator_chain_text(code), _PRECEDENCE[code.op]
+            return _operator_chain_text(code), PRECEDENCE[code.op]
         case Conditional(test, then, other):
             parts = _text_at_level(then, 1), _text_at_level(test, 1), _text_at_level(other, 0)
             return "{} if {} else {}".format(*parts), 0
         case Literal(words) if words.startswith("-"):
-            return words, _PRECEDENCE["neg"]
-    return _atom_text(code), _ATOM
+            return words, PRECEDENCE["neg"]
+    return _atom_text(code), ATOM
 
 
 def _operator_chain_text(code: Binary) -> str:
     """Return a chain of operators of one precedence, a + b - c, without recursion."""
-    level, left = _PRECEDENCE[code.op], code.left
-    comparison = level == _PRECEDENCE["=="]
+    level, left = PRECEDENCE[code.op], code.left
+    comparison = level == PRECEDENCE["=="]
     rest = [f" {code.op} {_text_at_level(code.right, level + 1)}"]
-    while not comparison and isinstance(left, Binary) and _PRECEDENCE[left.op] == level:
+    while not comparison and isinstance(left, Binary) and PRECEDENCE[left.op] == level:
         rest.append(f" {left.op} {_text_at_level(left.right, level + 1)}")
         left = left.left
     return _text_at_level(left, level + comparison) + "".join(reversed(rest))
@@ -284,15 +281,15 @@ def _atom_text(code: Code) -> str:
         case Shape(axes):
             return f"<shape {_listed(axes)}>"
         case Attribute(obj, name):
-            return f"{_text_at_level(obj, _ATOM)}.{name}"
+            return f"{_text_at_level(obj, ATOM)}.{name}"
         case Keyword(name, value):
             return f"{name}={text(value)}"
         case MethodCall(obj, name, args):
-            return f"{_text_at_level(obj, _ATOM)}.{name}({_listed(args)})"
+            return f"{_text_at_level(obj, ATOM)}.{name}({_listed(args)})"
         case FunctionCall(name, args):
             return f"{name}({_listed(args)})"
         case Subscript(obj, items):
-            return f"{_text_at_level(obj, _ATOM)}[{_listed(items)}]"
+            return f"{_text_at_level(obj, ATOM)}[{_listed(items)}]"
         case Slice():
             return _slice_text(code)
         case Tuple(items):
@@ -304,14 +301,32 @@ def _listed(codes: Iterable[Code]) -> str:
     return ", ".join(map(text, codes))
 
 
-def _is_power(code: Code) -> bool:
-    return isinstance(code, Binary) and code.op == "**"
+def operand_level(code: Unary) -> int:
+    """Return the least precedence of an operand that needs no parentheses."""
+    if code.op == "*":
+        return ATOM
+    if isinstance(code.operand, Binary) and code.operand.op == "**":
+        return PRECEDENCE["**"] + 1
+    return PRECEDENCE["neg" if code.op in "-~" else "not"]
+
+
+def operand_levels(code: Binary) -> tuple[int, int]:
+    """Return the least precedences of both operands that need no parentheses."""
+    level = PRECEDENCE[code.op]
+    if code.op == "**":
+        return level + 1, PRECEDENCE["neg"]
+    return level + (level == PRECEDENCE["=="]), level + 1
+
+
+def hugs_power(left: Code, right: Code) -> bool:
+    """True if a formatter writes ** without spaces between these operands."""
+    return _is_simple(left) and _is_simple(right) and text(left)[:1] not in "-~"
 
 
 def _is_simple(code: Code) -> bool:
     """True if a formatter writes ** without spaces beside it."""
     if isinstance(code, Unary):
-        return _is_simple(code.operand)
+        return code.op != "not" and _is_simple(code.operand)
     if isinstance(code, Attribute):
         return _is_simple(code.obj)
     return isinstance(code, Name) or (isinstance(code, Literal) and code.text[:1] != "(")
@@ -321,12 +336,12 @@ def _slice_text(code: Slice) -> str:
     """Return a slice; spaces surround the colons unless each end is a name or a number."""
     ends = [code.start, code.stop] if code.step is None else [code.start, code.stop, code.step]
     words = ["" if end is None else text(end) for end in ends]
-    bare = (word.lstrip("-") for word in words if word)
+    bare = (word.lstrip("-~") for word in words if word)
     if all(word.isidentifier() or word.isdigit() for word in bare):
         return ":".join(words)
     return " : ".join(words).replace(":  :", "::").strip()
 
 
 def _text_at_level(code: Code, level: int) -> str:
-    inner, own = _text_and_level(code)
+    inner, own = text_and_level(code)
     return f"({inner})" if own < level else inner

@@ -356,8 +356,13 @@ def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
         "y[n,u] = part*sum[c,t,k | u == stride*t+dilation*k-padding](x[n,c,t]*w[c,k])"
     )
     assert (
-        "    added = (x.shape[2] - 1) * stride + dilation * (w.shape[1] - 1) + output_padding\n"
-        "    size = added + 1 - 2 * padding\n"
+        "    size = (\n"
+        "        (x.shape[2] - 1) * stride\n"
+        "        + dilation * (w.shape[1] - 1)\n"
+        "        + output_padding\n"
+        "        + 1\n"
+        "        - 2 * padding\n"
+        "    )\n"
         "    if size < 0:\n"
     ) in api.source(op)
     x, w = torch.ones(2, 3, 4), torch.ones(3, 2)

@@ -42,7 +42,6 @@ def written(*lines, results=("c",), worlds=1, kept=True):
         places={"x": 0, "w": 1},
         taken={"x", "w", "G", "s", "a", "b", "c"},
         is_large=lambda shape: len(shape) > 1,
-        width=76,
     )
     entries = [(Line(*line[:2], kept), line[2] if len(line) > 2 else BOTH) for line in lines]
     return [f"{line.name} = {text(line.code)}" for line, _ in writer.write(entries, found)]

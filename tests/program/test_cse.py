@@ -1,7 +1,8 @@
-"""Tidied statements: the same values, repeats named once, no line longer than asked."""
+"""Tidied statements: the same values, repeats named once, no statement over many lines."""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kit.lowered import assert_code, assert_right
 
+from derive.program import torch_printer
 from derive.program.cse import is_lazy, is_put_off, may_fail, under_own_tests
 from derive.program.torch_ir import Binary, Conditional, FunctionCall, Literal, MethodCall, Name
 
@@ -29,6 +31,7 @@ from derive.program.torch_ir import (  # noqa: E402
     subexpressions,
     text,
 )
+from derive.program.torch_printer import COLUMNS, is_long  # noqa: E402
 
 X, Y, FLAG = Name("x"), Name("y"), Name("flag")
 TAKEN = {"x", "y", "flag"}
@@ -68,7 +71,7 @@ def assert_same(before: Any, after: Any) -> None:
 
 def test_what_is_computed_twice_is_named_once():
     lines = [Line("a", Binary("+", total(exp(X)), Y)), Line("b", Binary("*", total(exp(X)), Y))]
-    made = tidy(lines, TAKEN, 76)
+    made = tidy(lines, TAKEN)
     assert_same(lines, made)
     assert written(made) == ("total = x.exp().sum(1, keepdim=True)\na = total + y\nb = total * y\n")
 
@@ -82,21 +85,21 @@ def test_what_stands_in_code_is_met_once_and_counted_each_time():
 
 def test_a_repeat_of_a_statement_reads_its_name():
     lines = [Line("a", exp(X)), Line("b", Binary("*", exp(X), Y))]
-    made = tidy(lines, TAKEN, 76)
+    made = tidy(lines, TAKEN)
     assert written(made) == "a = x.exp()\nb = a * y\n"
     assert_same(lines, made)
 
 
 def test_a_statement_moves_before_its_first_reader():
     lines = [Line("b", Binary("*", exp(X), Y)), Line("a", exp(X))]
-    made = tidy(lines, TAKEN, 76)
+    made = tidy(lines, TAKEN)
     assert written(made) == "a = x.exp()\nb = a * y\n"
     assert_same(lines, made)
 
 
 def test_the_larger_repeat_goes_first():
     lines = [Line(name, Binary(op, total(exp(X)), exp(X))) for name, op in (("a", "+"), ("b", "-"))]
-    made = tidy(lines, TAKEN, 76)
+    made = tidy(lines, TAKEN)
     assert_same(lines, made)
     assert written(made).count("exp()") == 1
     assert written(made).count("sum(") == 1
@@ -104,9 +107,9 @@ def test_the_larger_repeat_goes_first():
 
 def test_a_name_that_serves_once_is_inlined_unless_it_is_the_readers():
     lines = [Line("part", exp(X), kept=False), Line("a", Binary("+", Name("part"), Y))]
-    assert written(tidy(lines, TAKEN, 76)) == "a = x.exp() + y\n"
+    assert written(tidy(lines, TAKEN)) == "a = x.exp() + y\n"
     kept = [Line("part", exp(X)), lines[1]]
-    assert tidy(kept, TAKEN, 76) == kept
+    assert tidy(kept, TAKEN) == kept
 
 
 def test_a_name_that_serves_twice_stays():
@@ -115,20 +118,20 @@ def test_a_name_that_serves_twice_stays():
         Line("a", Binary("+", Name("part"), Y)),
         Line("b", Binary("-", Name("part"), Y)),
     ]
-    assert tidy(lines, TAKEN, 76) == lines
+    assert tidy(lines, TAKEN) == lines
 
 
 def test_numbers_shapes_and_views_are_written_again():
     size = Subscript(Attribute(X, "shape"), (literal(0),))
     view = MethodCall(X, "unsqueeze", (literal(0),))
     lines = [Line("a", Binary("*", view, size)), Line("b", Binary("+", view, size))]
-    assert tidy(lines, TAKEN, 76) == lines
+    assert tidy(lines, TAKEN) == lines
 
 
 def test_both_parts_of_a_maximum_share_it():
     call = MethodCall(Binary("*", X, Y), "max", (literal(1),))
     lines = [Line("a", Attribute(call, "values")), Line("b", Attribute(call, "indices"))]
-    made = tidy(lines, TAKEN, 76)
+    made = tidy(lines, TAKEN)
     assert_same(lines, made)
     assert written(made).count(".max(") == 1
 
@@ -139,20 +142,39 @@ def test_a_long_line_is_cut():
         code = Binary("+", Binary("*", exp(code), literal(n)), Binary("*", Y, literal(n)))
         code = FunctionCall("torch.tanh", (code,))
     lines = [Line("a", code)]
-    made = tidy(lines, TAKEN, 40)
-    assert all(len(f"{line.name} = {text(line.code)}") <= 40 for line in made)
+    made = tidy(lines, TAKEN)
+    assert len(made) > 1
+    assert not any(is_long(f"{line.name} = ", line.code) for line in made)
     assert len({line.name for line in made}) == len(made)
     assert_same(lines, made)
 
 
 def test_what_cannot_be_cut_stays():
-    lines = [Line("a", Binary("+", Name("a_name_of_many_letters"), Name("another_such_name")))]
-    assert cut(lines, set(TAKEN), 20) == lines
+    names = [Name(f"a_name_of_many_letters_{n}") for n in range(9)]
+    lines = [Line("a", FunctionCall("torch.stack", tuple(names)))]
+    assert is_long("a = ", lines[0].code)
+    assert cut(lines, set(TAKEN)) == lines
+
+
+def test_no_line_is_cut_that_a_printer_can_break():
+    long = Binary("+", Name("a_name_of_many_letters"), exp(Name("another_name_of_many_letters")))
+    lines = [Line("a", Binary("*", long, exp(Name("and_a_last_name_of_many_letters"))))]
+    assert len(written(lines)) > COLUMNS
+    assert cut(lines, set(TAKEN)) == lines
+
+
+def test_a_chain_is_cut_at_an_operand():
+    terms = [
+        MethodCall(Name(f"a_name_of_letters_{n}"), "exp", (Name("letters"),)) for n in range(6)
+    ]
+    lines = [Line("a", reduce(lambda a, b: Binary("+", a, b), terms))]
+    first, *_ = cut(lines, set(TAKEN))
+    assert first.code in terms
 
 
 def test_new_names_avoid_those_taken():
     lines = [Line("a", Binary("+", total(X), Y)), Line("b", Binary("*", total(X), Y))]
-    made = tidy(lines, {*TAKEN, "x_sum"}, 76)
+    made = tidy(lines, {*TAKEN, "x_sum"})
     assert [line.name for line in made] == ["x_sum2", "a", "b"]
     assert_same(lines, made)
 
@@ -164,7 +186,7 @@ def test_new_names_are_numbered_as_they_appear():
         Line("c", Binary("-", total(exp(X)), Y)),
         Line("d", Binary("/", total(exp(X)), Y)),
     ]
-    made = tidy(lines, TAKEN, 76)
+    made = tidy(lines, TAKEN)
     assert_same(lines, made)
     assert [line.name for line in made] == ["x_sum", "y_sum", "a", "b", "total", "c", "d"]
 
@@ -204,9 +226,11 @@ def statements(draw: Any) -> list[Line]:
 
 
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
-@given(statements(), st.sampled_from([30, 50, 76]))
-def test_tidying_keeps_every_value(lines, width):
-    made = tidy(lines, TAKEN, width)
+@given(statements(), st.sampled_from([30, 50, 88]))
+def test_tidying_keeps_every_value(lines, columns):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_printer, "COLUMNS", columns)
+        made = tidy(lines, TAKEN)
     assert_same(lines, made)
     assert {line.name for line in lines if line.kept} <= {line.name for line in made}
     assert len({line.name for line in made}) == len(made)
@@ -215,7 +239,7 @@ def test_tidying_keeps_every_value(lines, width):
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(statements())
 def test_nothing_is_read_before_it_is_made(lines):
-    made = tidy(lines, TAKEN, 50)
+    made = tidy(lines, TAKEN)
     known = set(TAKEN)
     for line in made:
         assert {n for n in names_in(line.code) if not n.startswith("torch")} <= known
@@ -226,7 +250,7 @@ def test_nothing_is_read_before_it_is_made(lines):
 @given(statements())
 def test_tidying_is_the_same_every_time(lines):
     assume(len(lines) > 1)
-    assert tidy(lines, TAKEN, 60) == tidy(lines, TAKEN, 60)
+    assert tidy(lines, TAKEN) == tidy(lines, TAKEN)
 
 
 def test_no_question_is_asked_again_where_its_answer_is_known():
@@ -250,7 +274,7 @@ def test_what_has_a_name_gets_no_other():
         Line("c", Binary("+", Binary("*", Name("a"), Name("b")), Name("b"))),
         Line("d", Binary("*", Name("a"), Name("a"))),
     ]
-    made = tidy(lines, set(TAKEN), 88)
+    made = tidy(lines, set(TAKEN))
     assert [line.name for line in made] == ["a", "c", "d"]
     assert_same(lines, made)
 
@@ -258,7 +282,7 @@ def test_what_has_a_name_gets_no_other():
 def test_two_lines_that_cut_the_same_out_share_it():
     wide = MethodCall(X, "expand", (Literal("3"), Literal("4")))
     other = MethodCall(MethodCall(X, "exp"), "gather", (Literal("1"), wide))
-    lines = tidy([Line("a", exp(total(wide))), Line("b", total(other))], TAKEN, 24)
+    lines = tidy([Line("a", exp(total(wide))), Line("b", total(other))], TAKEN)
     assert sum(line.code is wide for line in lines) <= 1
 
 
@@ -269,10 +293,10 @@ def test_a_reduction_with_and_without_its_axis_is_one():
     whole = reduced(Keyword("keepdim", Literal("True")))
     again = MethodCall(reduced(), "unsqueeze", (Literal("0"),))
     lines = [Line("a", Binary("/", X, whole)), Line("b", reduced()), Line("c", exp(again))]
-    made = tidy(lines, set(TAKEN), 88)
+    made = tidy(lines, set(TAKEN))
     assert sum(text(line.code).count(".sum(") for line in made) == 1
     assert_same(lines, made)
-    alone = tidy(lines[1:], set(TAKEN), 88)
+    alone = tidy(lines[1:], set(TAKEN))
     assert not any("squeeze(0, " in text(line.code) for line in alone)
 
 

@@ -18,7 +18,7 @@ PRODUCT = torch_code("a @ b")
 
 def made(code, outputs=("y",), given=("a", "b", "c"), vectors=()):
     lines, precision = in_precision([Line("y", code)], given, outputs, vectors)
-    (line,) = rounded(lines, precision.returned, 88)
+    (line,) = rounded(lines, precision.returned)
     return text(line.code), precision
 
 

@@ -518,10 +518,9 @@ def assert_blind(op):
             "public.COLUMNS",
             "pretty_printer.COLUMNS",
         )
-        widths = (*lines, "none_variants.WIDTH", "in_place_variants.WIDTH", "shape_checks.SHORT")
-        for name in (f"module.{width}" for width in widths):
+        for name in (f"module.{width}" for width in (*lines, "shape_checks.SHORT")):
             patch.setattr(f"derive.{name}", 10_000)
-        patch.setattr("derive.lowering.assembly.WIDTH", 10_000)
+        patch.setattr("derive.program.torch_printer.COLUMNS", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))
 
 

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 78_000,
+    "derive": 78_900,
     "derive/algebra": 4_600,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -23,12 +23,12 @@ LIMITS = {
     "derive/lowering": 10_200,
     "derive/module": 4_100,
     "derive/notation": 7_800,
-    "derive/program": 5_000,
+    "derive/program": 5_600,
     "derive/reports": 1_300,
     "derive/show": 2_000,
     "derive/tracing": 9_000,
     "templates": 1_000,
-    "tests": 61_900,
+    "tests": 62_000,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
