@@ -27,228 +27,25 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _no_view(_logsoftmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = (
@@ -264,11 +61,11 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
             else None
         )
         product2 = (
-            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * picked
-            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
         loss = torch.where(
@@ -285,15 +82,15 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
 
 
 def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        F = rt.log_softmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = (
@@ -309,11 +106,11 @@ def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoo
             else None
         )
         product2 = (
-            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * picked
-            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
         loss = torch.where(
@@ -334,7 +131,7 @@ def _cross_entropy_mean_backward(ctx, G):
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, average, F, count, G = _wide(weight, average, F, count, G)
+    weight, average, F, count, G = rt.widened(weight, average, F, count, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
     ratio = -label_smoothing * G / (F.shape[1] * count)
@@ -348,7 +145,7 @@ def _cross_entropy_mean_backward(ctx, G):
         product = (
             ratio2
             if weight is None
-            else ratio2 * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+            else ratio2 * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
         )
         product2 = (
             ratio.expand(F.shape)
@@ -356,29 +153,30 @@ def _cross_entropy_mean_backward(ctx, G):
             else (ratio * weight).unsqueeze(1).expand(F.shape)
         )
         placed = (
-            _scatter_added(product2, 1, chosen2, product.expand(chosen2.shape))
+            rt.scatter_add(product2, 1, chosen2, product.expand(chosen2.shape))
             if weight is None
-            else _scatter_added(product2, 1, chosen2, product.unsqueeze(1))
+            else rt.scatter_add(product2, 1, chosen2, product.unsqueeze(1))
         )
-        part = _masked_(_logsoftmax_slope(placed, F, 1), mask2)
-        grad_input = part.reshape(input_shape)
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(placed, F, 1), mask2
+        ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        part2 = torch.where(
-            mask, ratio2 * _gathered(F, 1, chosen2).squeeze(1), 0
+        part = torch.where(
+            mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0
         ).reshape((target.shape[0] * target.shape[1],))
         product3 = (
             ratio * torch.where(mask2, F, 0).sum((0, 2))
             if label_smoothing != 0
             else None
         )
-        part3 = torch.where(mask, -G * average / count, 0).reshape(
+        part2 = torch.where(mask, -G * average / count, 0).reshape(
             (target.shape[0] * target.shape[1],)
         )
         zeros = G.new_zeros(()).expand((F.shape[1],))
         grad_weight = (
             (product3 if label_smoothing != 0 else zeros)
-            .index_add(0, chosen3, part3)
             .index_add(0, chosen3, part2)
+            .index_add(0, chosen3, part)
         )
     return grad_input, None, grad_weight, None, None
 
@@ -414,7 +212,7 @@ class _CrossEntropyMean(Function):
     def backward(ctx, G, G_F, _grad_count):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_mean_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -424,7 +222,7 @@ class _CrossEntropyMean(Function):
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, average, F, G, G_F = _wide(weight, average, F, G, G_F)
+        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         mask = target != ignore_index
@@ -433,7 +231,7 @@ class _CrossEntropyMean(Function):
         picked = (
             None
             if weight is None
-            else _unflatten(weight.index_select(0, chosen2), 0, target.shape)
+            else rt.unflatten(weight.index_select(0, chosen2), 0, target.shape)
         )
         count = (
             mask.sum(dtype=G.dtype)
@@ -453,13 +251,13 @@ class _CrossEntropyMean(Function):
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            chosen5 = _where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            grad_F = _with_cotangent(_scatter_added(chosen5, 1, chosen3, chosen4), G_F)
+            chosen5 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
+            grad_F = rt.add_cotangent(rt.scatter_add(chosen5, 1, chosen3, chosen4), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             part = torch.where(
-                mask, ratio2 * _gathered(F, 1, chosen3).squeeze(1), 0
+                mask, ratio2 * rt.gather(F, 1, chosen3).squeeze(1), 0
             ).reshape((target.shape[0] * target.shape[1],))
             product = (
                 ratio * torch.where(mask2, F, 0).sum((0, 2))
@@ -479,15 +277,15 @@ class _CrossEntropyMean(Function):
 
 
 def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _no_view(_logsoftmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = (
@@ -498,11 +296,11 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
             else None
         )
         product2 = (
-            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
         loss = torch.where(
@@ -513,15 +311,15 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
 
 
 def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        F = rt.log_softmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = (
@@ -532,11 +330,11 @@ def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoot
             else None
         )
         product2 = (
-            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
         loss = torch.where(
@@ -551,7 +349,7 @@ def _cross_entropy_sum_backward(ctx, G):
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
     ratio = -label_smoothing * G / F.shape[1]
@@ -565,7 +363,8 @@ def _cross_entropy_sum_backward(ctx, G):
         product2 = (
             product
             if weight is None
-            else product * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+            else product
+            * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
         )
         product3 = (
             ratio.expand(F.shape)
@@ -573,21 +372,22 @@ def _cross_entropy_sum_backward(ctx, G):
             else (ratio * weight).unsqueeze(1).expand(F.shape)
         )
         placed = (
-            _scatter_added(product3, 1, chosen2, product2.expand(chosen2.shape))
+            rt.scatter_add(product3, 1, chosen2, product2.expand(chosen2.shape))
             if weight is None
-            else _scatter_added(product3, 1, chosen2, product2.unsqueeze(1))
+            else rt.scatter_add(product3, 1, chosen2, product2.unsqueeze(1))
         )
-        part = _masked_(_logsoftmax_slope(placed, F, 1), mask2)
-        grad_input = part.reshape(input_shape)
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(placed, F, 1), mask2
+        ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        part2 = torch.where(
-            mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+        part = torch.where(
+            mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
         ).reshape((target.shape[0] * target.shape[1],))
         grad_weight = (
             ratio * torch.where(mask2, F, 0).sum((0, 2))
             if label_smoothing != 0
             else G.new_zeros(()).expand((F.shape[1],))
-        ).index_add(0, chosen3, part2)
+        ).index_add(0, chosen3, part)
     return grad_input, None, grad_weight, None, None
 
 
@@ -619,7 +419,7 @@ class _CrossEntropySum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_sum_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -629,7 +429,7 @@ class _CrossEntropySum(Function):
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         ratio = -label_smoothing * G / F.shape[1]
@@ -643,24 +443,24 @@ class _CrossEntropySum(Function):
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            chosen4 = _where(mask2, ratio * full_weight.unsqueeze(1), 0)
+            chosen4 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
             part = (
                 torch.where(mask, product, 0)
                 if weight is None
                 else torch.where(
                     mask,
                     product
-                    * _unflatten(weight.index_select(0, chosen3), 0, target.shape),
+                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape),
                     0,
                 )
             )
             chosen5 = part.unsqueeze(1)
-            grad_F = _with_cotangent(_scatter_added(chosen4, 1, chosen2, chosen5), G_F)
+            grad_F = rt.add_cotangent(rt.scatter_add(chosen4, 1, chosen2, chosen5), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             part2 = torch.where(
-                mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
             ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
                 ratio * torch.where(mask2, F, 0).sum((0, 2))
@@ -671,15 +471,15 @@ class _CrossEntropySum(Function):
 
 
 def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _no_view(_logsoftmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = (
@@ -690,30 +490,30 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
             else None
         )
         product2 = (
-            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
         loss = torch.where(
             mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
         ).reshape((input_shape[0], *q_shape))
-        loss = _no_view(loss.to(dtype))
+        loss = rt.no_view(loss.to(dtype))
         return loss, F
 
 
 def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], size))
         target = target.reshape((input_shape[0], size))
-        F = _logsoftmax(input, 1)
+        F = rt.log_softmax(input, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = (
@@ -724,17 +524,17 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
             else None
         )
         product2 = (
-            (1 - label_smoothing) * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * _gathered(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
         )
         zeros = input.new_zeros(()).expand(target.shape)
         loss = torch.where(
             mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
         ).reshape((input_shape[0], *q_shape))
-        return _no_view(loss.to(dtype))
+        return rt.no_view(loss.to(dtype))
 
 
 def _cross_entropy_none_backward(ctx, G):
@@ -744,7 +544,7 @@ def _cross_entropy_none_backward(ctx, G):
     q_shape = ctx.q_shape
     weight_shape = ctx.weight_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     size = math.prod(q_shape)
     target = target.reshape((input_shape[0], size))
@@ -760,15 +560,17 @@ def _cross_entropy_none_backward(ctx, G):
         product2 = (
             product
             if weight is None
-            else product * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+            else product
+            * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
         )
         full_weight = (
             G.new_full((), 1).expand(weight_shape) if weight is None else weight
         )
         product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-        placed = _scatter_added_(product3, 1, chosen2, product2.unsqueeze(1))
-        part2 = _masked_(_logsoftmax_slope(placed, F, 1), mask2)
-        grad_input = part2.reshape(input_shape)
+        placed = rt.scatter_add_(product3, 1, chosen2, product2.unsqueeze(1))
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(placed, F, 1), mask2
+        ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         product4 = torch.where(mask2, F, 0).mul_(torch.where(mask, G, 0).unsqueeze(1))
         product5 = (
@@ -776,12 +578,12 @@ def _cross_entropy_none_backward(ctx, G):
             if label_smoothing != 0
             else None
         )
-        part3 = torch.where(
-            mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+        part2 = torch.where(
+            mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
         ).reshape((target.shape[0] * target.shape[1],))
         grad_weight = (
             product5 if label_smoothing != 0 else G.new_zeros(()).expand((F.shape[1],))
-        ).index_add(0, chosen3, part3)
+        ).index_add(0, chosen3, part2)
     return grad_input, None, grad_weight, None, None
 
 
@@ -813,7 +615,7 @@ class _CrossEntropyNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_none_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -823,7 +625,7 @@ class _CrossEntropyNone(Function):
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], size))
@@ -840,18 +642,18 @@ class _CrossEntropyNone(Function):
                 product
                 if weight is None
                 else product
-                * _unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
             )
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            placed = _scatter_added(
+            placed = rt.scatter_add(
                 part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1),
                 1,
                 chosen2,
                 product2.unsqueeze(1),
             )
-            grad_F = _with_cotangent(torch.where(mask2, placed, 0), G_F)
+            grad_F = rt.add_cotangent(torch.where(mask2, placed, 0), G_F)
             difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = difference.reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -862,7 +664,7 @@ class _CrossEntropyNone(Function):
                 else None
             )
             part2 = torch.where(
-                mask, product * _gathered(F, 1, chosen2).squeeze(1), 0
+                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
             ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
                 product4
@@ -931,9 +733,9 @@ def cross_entropy(
             f"cross_entropy: target must be a tensor, not {type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "cross_entropy: ignore_index")
+        ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
     if type(label_smoothing) is not float:
-        label_smoothing = _number(label_smoothing, "cross_entropy: label_smoothing")
+        label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
     if input.dim() < 2:
         raise ValueError(
             "cross_entropy: input must have at least 2 axes [n, c, *q], not "
@@ -1010,9 +812,9 @@ def cross_entropy(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode():
         return composed(input, target, weight, ignore_index, label_smoothing)
     if not torch.is_grad_enabled():
         return forward(input, target, weight, ignore_index, label_smoothing)[0]
-    return _applied(function, input, target, weight, ignore_index, label_smoothing)[0]
+    return rt.apply(function, input, target, weight, ignore_index, label_smoothing)[0]

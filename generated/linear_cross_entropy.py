@@ -37,135 +37,19 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_mean_forward_in_place(
             input,
             linear_weight,
@@ -175,13 +59,13 @@ def _linear_cross_entropy_mean_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -223,13 +107,13 @@ def _linear_cross_entropy_mean_forward(
 def _linear_cross_entropy_mean_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -270,13 +154,13 @@ def _linear_cross_entropy_mean_composed(
 def _linear_cross_entropy_mean_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -323,8 +207,8 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
     mask = target != ignore_index
@@ -345,7 +229,7 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         )
         part2 = product.expand(chosen2.shape) if weight is None else product
         placed = part.scatter_add(1, chosen2, part2)
-        grad_X = _masked_(
+        grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
         )
     if ctx.needs_input_grad[0]:
@@ -406,7 +290,7 @@ class _LinearCrossEntropyMean(Function):
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -423,11 +307,11 @@ class _LinearCrossEntropyMean(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
@@ -444,9 +328,9 @@ class _LinearCrossEntropyMean(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, average, G = _cast(wide, weight, average, G)
+        weight, average, G = rt.cast(wide, weight, average, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -531,7 +415,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_sum_forward_in_place(
             input,
             linear_weight,
@@ -541,13 +425,13 @@ def _linear_cross_entropy_sum_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -581,13 +465,13 @@ def _linear_cross_entropy_sum_forward(
 def _linear_cross_entropy_sum_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -620,13 +504,13 @@ def _linear_cross_entropy_sum_composed(
 def _linear_cross_entropy_sum_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -665,8 +549,8 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, F, G = rt.cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     ratio = -label_smoothing * G / linear_weight_shape[0]
     mask = target != ignore_index
@@ -687,7 +571,7 @@ def _linear_cross_entropy_sum_backward(ctx, G):
         )
         part2 = product2.expand(chosen2.shape) if weight is None else product2
         placed = part.scatter_add(1, chosen2, part2)
-        grad_X = _masked_(
+        grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
         )
     if ctx.needs_input_grad[0]:
@@ -744,7 +628,7 @@ class _LinearCrossEntropySum(Function):
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -752,11 +636,11 @@ class _LinearCrossEntropySum(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_sum_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
@@ -764,9 +648,9 @@ class _LinearCrossEntropySum(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
+        weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = (
             input @ linear_weight.mT
@@ -840,7 +724,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_none_forward_in_place(
             input,
             linear_weight,
@@ -850,13 +734,13 @@ def _linear_cross_entropy_none_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -890,13 +774,13 @@ def _linear_cross_entropy_none_forward(
 def _linear_cross_entropy_none_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -929,13 +813,13 @@ def _linear_cross_entropy_none_composed(
 def _linear_cross_entropy_none_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -975,8 +859,8 @@ def _linear_cross_entropy_none_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, F, G = rt.cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
     mask = target != ignore_index
@@ -993,7 +877,7 @@ def _linear_cross_entropy_none_backward(ctx, G):
         placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
             1, chosen2, (product * full_weight.index_select(0, chosen)).unsqueeze(1)
         )
-        grad_X = _masked_(
+        grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
         )
     if ctx.needs_input_grad[0]:
@@ -1055,7 +939,7 @@ class _LinearCrossEntropyNone(Function):
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -1063,11 +947,11 @@ class _LinearCrossEntropyNone(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_none_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
@@ -1075,9 +959,9 @@ class _LinearCrossEntropyNone(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
+        weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = (
             input @ linear_weight.mT
@@ -1227,9 +1111,9 @@ def linear_cross_entropy(
             f"{type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "linear_cross_entropy: ignore_index")
+        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "linear_cross_entropy: label_smoothing"
         )
     if input.dim() != 2:
@@ -1348,9 +1232,9 @@ def linear_cross_entropy(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        given = _distinct(input, linear_weight, target, linear_bias, weight)
+        given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(
             input,
             linear_weight,
@@ -1371,7 +1255,7 @@ def linear_cross_entropy(
             label_smoothing,
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         function,
         input,
         linear_weight,

@@ -11,60 +11,9 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relative_shift_forward(input):
@@ -72,12 +21,12 @@ def _relative_shift_forward(input):
     input_shape = input.shape
     input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
     difference = input.shape[2] + 1 - input.shape[1]
-    difference2 = _positions(difference, input) - _positions(
+    difference2 = rt.positions(difference, input) - rt.positions(
         input.shape[1], input
     ).unsqueeze(1)
     difference3 = difference2 + input.shape[1] - 1
-    return _no_view(
-        _gathered(
+    return rt.no_view(
+        rt.gather(
             input, 2, difference3.expand((input.shape[0], input.shape[1], difference))
         ).reshape((*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])),
     )
@@ -86,11 +35,11 @@ def _relative_shift_forward(input):
 def _relative_shift_backward(ctx, G):
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     difference = input_shape[-1] + 1 - input_shape[-2]
     G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-    position = _positions(G.shape[1], G)
-    difference2 = _positions(G.shape[2], G).unsqueeze(1) - position
+    position = rt.positions(G.shape[1], G)
+    difference2 = rt.positions(G.shape[2], G).unsqueeze(1) - position
     part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put_(
         ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
         G.permute(1, 2, 0),
@@ -116,15 +65,15 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _relative_shift_backward(ctx, G)
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         difference = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-        position = _positions(G.shape[1], G)
-        difference2 = _positions(G.shape[2], G).unsqueeze(1) - position
+        position = rt.positions(G.shape[1], G)
+        difference2 = rt.positions(G.shape[2], G).unsqueeze(1) - position
         part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put(
             ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
             G.permute(1, 2, 0),
@@ -164,6 +113,6 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
         raise ValueError(
             "relative_shift: no value of index j keeps every access in bounds"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relative_shift_forward(input)
-    return _applied(_RelativeShift, input)
+    return rt.apply(_RelativeShift, input)

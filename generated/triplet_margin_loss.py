@@ -55,166 +55,41 @@ is the tangent of positive and d_negative is the tangent of negative:
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
+    if rt.unrecorded(anchor, positive, negative):
         return _triplet_margin_loss_mean_forward_in_place(
             anchor, positive, negative, margin, p, eps
         )
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
 
 
 def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     return loss.mean().to(dtype)
 
@@ -222,14 +97,14 @@ def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, ep
 def _triplet_margin_loss_mean_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
     powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = (anchor - negative).add_(eps)
     powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
@@ -240,15 +115,15 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     mask = p != 0
     mask2 = mask & (near - far + margin >= 0)
     mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
+    difference = rt.ieee_divide(1, p if mask else 1) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
@@ -256,12 +131,12 @@ def _triplet_margin_loss_mean_backward(ctx, G):
         product = G * power
         part = towards.abs().pow_(difference2).mul_(product / anchor.shape[0])
         product2 = part.mul_(towards.sign())
-        grad_towards = _where(mask3, product2, 0)
+        grad_towards = rt.where(mask3, product2, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
         part2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
-        grad_away = _where(mask3, part2.mul_(away.sign()), 0)
+        grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -299,37 +174,37 @@ class _TripletMarginLossMean(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _triplet_margin_loss_mean_backward(ctx, G)
         anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         mask = p != 0
         mask2 = mask & (near - far + margin >= 0)
         mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
+        difference = rt.ieee_divide(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
             power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = _where(
+            grad_towards = rt.where(
                 mask3, G * power / anchor.shape[0] * power2 * towards.sign(), 0
             )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = _where(
+            grad_away = rt.where(
                 mask3, -G * power3 / anchor.shape[0] * power4 * away.sign(), 0
             )
         if ctx.needs_input_grad[0]:
@@ -344,7 +219,7 @@ class _TripletMarginLossMean(Function):
 def _triplet_margin_loss_mean_tangent(
     anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
@@ -354,18 +229,18 @@ def _triplet_margin_loss_mean_tangent(
     product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
     d_powers_near = p * product.sum(1) if mask else zeros
     powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
     d_powers_far = p * product2.sum(1) if mask else zeros
     mask2 = near - far + margin >= 0
-    difference2 = _quotient(1, p) - 1
+    difference2 = rt.ieee_divide(1, p) - 1
     product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
     product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return _where(mask2, product3 - product4, 0).sum() / (p * d_anchor.shape[0])
+    return rt.where(mask2, product3 - product4, 0).sum() / (p * d_anchor.shape[0])
 
 
 class _TripletMarginLossMeanDual(_TripletMarginLossMean):
@@ -373,7 +248,7 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -385,11 +260,11 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, average = _still(ctx.saved_tensors)
+        anchor, positive, negative, average = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _triplet_margin_loss_mean_tangent(
                 anchor,
                 positive,
@@ -405,32 +280,32 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
+    if rt.unrecorded(anchor, positive, negative):
         return _triplet_margin_loss_sum_forward_in_place(
             anchor, positive, negative, margin, p, eps
         )
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
 
 
 def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     return loss.sum().to(dtype)
 
@@ -438,14 +313,14 @@ def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps
 def _triplet_margin_loss_sum_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
     powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = (anchor - negative).add_(eps)
     powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
@@ -456,20 +331,20 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     mask = p != 0
     mask2 = mask & (near - far + margin >= 0)
     mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
+    difference = rt.ieee_divide(1, p if mask else 1) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
         power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-        grad_towards = _where(
+        grad_towards = rt.where(
             mask3,
             towards.abs().pow_(difference2).mul_(G * power).mul_(towards.sign()),
             0,
@@ -477,7 +352,7 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        grad_away = _where(
+        grad_away = rt.where(
             mask3, away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign()), 0
         )
     if ctx.needs_input_grad[0]:
@@ -517,35 +392,35 @@ class _TripletMarginLossSum(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _triplet_margin_loss_sum_backward(ctx, G)
         anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         mask = p != 0
         mask2 = mask & (near - far + margin >= 0)
         mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
+        difference = rt.ieee_divide(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
             power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = _where(mask3, G * power * power2 * towards.sign(), 0)
+            grad_towards = rt.where(mask3, G * power * power2 * towards.sign(), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = _where(mask3, -G * power3 * power4 * away.sign(), 0)
+            grad_away = rt.where(mask3, -G * power3 * power4 * away.sign(), 0)
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -558,7 +433,7 @@ class _TripletMarginLossSum(Function):
 def _triplet_margin_loss_sum_tangent(
     anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
@@ -568,18 +443,18 @@ def _triplet_margin_loss_sum_tangent(
     product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
     d_powers_near = p * product.sum(1) if mask else zeros
     powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
     d_powers_far = p * product2.sum(1) if mask else zeros
     mask2 = near - far + margin >= 0
-    difference2 = _quotient(1, p) - 1
+    difference2 = rt.ieee_divide(1, p) - 1
     product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
     product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return _where(mask2, product3 - product4, 0).sum() / p
+    return rt.where(mask2, product3 - product4, 0).sum() / p
 
 
 class _TripletMarginLossSumDual(_TripletMarginLossSum):
@@ -587,7 +462,7 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -599,11 +474,11 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, total = _still(ctx.saved_tensors)
+        anchor, positive, negative, total = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _triplet_margin_loss_sum_tangent(
                 anchor,
                 positive,
@@ -619,45 +494,45 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
+    if rt.unrecorded(anchor, positive, negative):
         return _triplet_margin_loss_none_forward_in_place(
             anchor, positive, negative, margin, p, eps
         )
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
 
 
 def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     return (near - far + margin).clamp(min=0).to(dtype)
 
 
 def _triplet_margin_loss_none_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
     powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = (anchor - negative).add_(eps)
     powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
 
@@ -667,26 +542,26 @@ def _triplet_margin_loss_none_backward(ctx, G):
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     mask = p != 0
     mask2 = mask & (near - far + margin >= 0)
     mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
+    difference = rt.ieee_divide(1, p if mask else 1) - 1
     difference2 = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
         power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
         part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
-        grad_towards = _where(mask3, part.mul_(towards.sign()), 0)
+        grad_towards = rt.where(mask3, part.mul_(towards.sign()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
         part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-        grad_away = _where(mask3, part2.mul_(away.sign()), 0)
+        grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -724,37 +599,37 @@ class _TripletMarginLossNone(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _triplet_margin_loss_none_backward(ctx, G)
         anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         away_magnitude = away.abs()
         powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         mask = p != 0
         mask2 = mask & (near - far + margin >= 0)
         mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
+        difference = rt.ieee_divide(1, p if mask else 1) - 1
         difference2 = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
             power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = _where(
+            grad_towards = rt.where(
                 mask3, G.unsqueeze(1) * power * power2 * towards.sign(), 0
             )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
             power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = _where(
+            grad_away = rt.where(
                 mask3, (-G).unsqueeze(1) * power3 * power4 * away.sign(), 0
             )
         if ctx.needs_input_grad[0]:
@@ -769,20 +644,20 @@ class _TripletMarginLossNone(Function):
 def _triplet_margin_loss_none_tangent(
     anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     towards_magnitude = towards.abs()
     powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     away_magnitude = away.abs()
     powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     mask = p != 0
     mask2 = (near - far + margin >= 0) & mask
     mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
+    difference = rt.ieee_divide(1, p if mask else 1) - 1
     difference2 = p - 1
     product = torch.where(mask2, powers_near, 1) ** difference * (
         torch.where(mask3, towards_magnitude, 1) ** difference2
@@ -794,7 +669,7 @@ def _triplet_margin_loss_none_tangent(
         * away.sign()
         * (d_anchor - d_negative)
     ).sum(1)
-    return _where(
+    return rt.where(
         mask2, product - torch.where(mask2, powers_far, 1) ** difference * total, 0
     )
 
@@ -804,7 +679,7 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -816,11 +691,11 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, loss = _still(ctx.saved_tensors)
+        anchor, positive, negative, loss = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _triplet_margin_loss_none_tangent(
                 anchor,
                 positive,
@@ -911,11 +786,11 @@ def triplet_margin_loss(
             f"{type(negative).__name__}"
         )
     if type(margin) is not float:
-        margin = _number(margin, "triplet_margin_loss: margin")
+        margin = rt.number(margin, "triplet_margin_loss: margin")
     if type(p) is not float:
-        p = _number(p, "triplet_margin_loss: p")
+        p = rt.number(p, "triplet_margin_loss: p")
     if type(eps) is not float:
-        eps = _number(eps, "triplet_margin_loss: eps")
+        eps = rt.number(eps, "triplet_margin_loss: eps")
     if anchor.dim() != 2:
         raise ValueError(
             f"triplet_margin_loss: anchor must have 2 axes [n, d], not {anchor.dim()}"
@@ -986,11 +861,11 @@ def triplet_margin_loss(
         )
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        anchor, positive, negative = _distinct(anchor, positive, negative)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        anchor, positive, negative = rt.distinct(anchor, positive, negative)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(anchor, positive, negative, margin, p, eps)[0]
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(anchor, positive, negative, margin, p, eps)
     if not torch.is_grad_enabled():
         return forward(anchor, positive, negative, margin, p, eps)[0]
-    return _applied(function, anchor, positive, negative, margin, p, eps)[0]
+    return rt.apply(function, anchor, positive, negative, margin, p, eps)[0]

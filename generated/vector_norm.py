@@ -13,130 +13,31 @@ Tangents, where d_A is the tangent of A:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
-    if _alone(A):
+    if rt.unrecorded(A):
         return _vector_norm_forward_in_place(A, ord, dim, keepdim)
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     total = (A.abs() ** ord).sum(dim)
     mask = total != 0
-    F = torch.where(mask, torch.where(mask, total, 1) ** _quotient(1, ord), 0)
-    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    F = torch.where(mask, torch.where(mask, total, 1) ** rt.ieee_divide(1, ord), 0)
+    F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
 
 def _vector_norm_forward_in_place(A, ord, dim, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     total = A.abs().pow_(ord).sum(dim)
     mask = total != 0
-    F = torch.where(mask, total ** _quotient(1, ord), 0)
-    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    F = torch.where(mask, total ** rt.ieee_divide(1, ord), 0)
+    F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
 
@@ -145,14 +46,14 @@ def _vector_norm_backward(ctx, G):
     ord = ctx.ord
     dim = ctx.dim
     keepdim = ctx.keepdim
-    A, total, G = _wide(A, total, G)
+    A, total, G = rt.widened(A, total, G)
     G = G if keepdim else G.unsqueeze(dim)
     mask = ord != 0
     mask2 = (total != 0) & mask
     power = (
-        torch.where(mask2, total, 1) ** (_quotient(1, ord if mask else 1) - 1)
+        torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
     ).unsqueeze(dim)
-    grad_A = _masked_(
+    grad_A = rt.keep_where_(
         A.abs().pow_(ord - 1).mul_(G * power).mul_(A.sign()), mask2.unsqueeze(dim)
     )
     return grad_A, None, None, None
@@ -180,13 +81,13 @@ class _VectorNorm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _vector_norm_backward(ctx, G)
         A, _ = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, G = _wide(A, G)
+        A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         A_magnitude = A.abs()
         total = (A_magnitude**ord).sum(dim)
@@ -194,7 +95,7 @@ class _VectorNorm(Function):
         mask2 = (total != 0) & mask
         mask3 = mask2.unsqueeze(dim)
         power = (
-            torch.where(mask2, total, 1) ** (_quotient(1, ord if mask else 1) - 1)
+            torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
         ).unsqueeze(dim)
         grad_A = torch.where(
             mask3,
@@ -205,13 +106,13 @@ class _VectorNorm(Function):
 
 
 def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
-    A, d_A = _wide(A, d_A)
+    A, d_A = rt.widened(A, d_A)
     A_magnitude = A.abs()
     total = (A_magnitude**ord).sum(dim)
     mask = ord != 0
     mask2 = (total != 0) & mask
     power = torch.where(mask2.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
-    power2 = torch.where(mask2, total, 1) ** (_quotient(1, ord if mask else 1) - 1)
+    power2 = torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
     d_F = torch.where(mask2, power2 * (d_A * power * A.sign()).sum(dim), 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
 
@@ -221,7 +122,7 @@ class _VectorNormDual(_VectorNorm):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_vector_norm_forward, in_dims, given)
+        return rt.vmapped(_vector_norm_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -233,11 +134,11 @@ class _VectorNormDual(_VectorNorm):
 
     @staticmethod
     def jvp(ctx, d_A, _ord, _dim, _keepdim):
-        A, F = _still(ctx.saved_tensors)
+        A, F = rt.primals(ctx.saved_tensors)
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F = _vector_norm_tangent(A, ord, dim, keepdim, d_A)
             return d_F.to(F.dtype), None
 
@@ -265,9 +166,9 @@ def vector_norm(
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"vector_norm: A must be a tensor, not {type(A).__name__}")
     if type(ord) is not float:
-        ord = _number(ord, "vector_norm: ord")
+        ord = rt.number(ord, "vector_norm: ord")
     if type(dim) is not int:
-        dim = _integer(dim, "vector_norm: dim")
+        dim = rt.integer(dim, "vector_norm: dim")
     if type(keepdim) is not bool:
         raise TypeError(
             f"vector_norm: keepdim must be True or False, not {keepdim!r:.60}"
@@ -284,8 +185,8 @@ def vector_norm(
         raise TypeError(
             f"vector_norm: A must be a floating-point tensor, not {A.dtype}"
         )
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _VectorNormDual.apply(A, ord, dim, keepdim)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _vector_norm_forward(A, ord, dim, keepdim)[0]
-    return _applied(_VectorNorm, A, ord, dim, keepdim)[0]
+    return rt.apply(_VectorNorm, A, ord, dim, keepdim)[0]

@@ -11,7 +11,8 @@ from derive.module.docstrings import Doc, raises
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import assigned, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, result_type
-from derive.module.templating import environment, helpers_in, imports_of
+from derive.module.runtime import imports_of
+from derive.module.templating import environment
 from derive.notation.operation import Operation
 from derive.program.torch_ir import text
 
@@ -22,7 +23,7 @@ class _JointModule:
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    helpers: tuple[str, ...]
+    before: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
     body: tuple[str, ...]
@@ -46,18 +47,15 @@ def emit_joint(
         asked += about
     body += backward
     body += _joint_return(joint)
-    helpers = tuple(helpers_in(body))
     every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
     before, body = code.public(name, every, body)
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
     signature = call_lines(f"def {name}(", list(_joint_arguments(code, joint)), end, 0)
-    own = any("forward_ad." in line for line in helpers)
-    dual = ["from torch.autograd import forward_ad"] if own else []
     module = _JointModule(
         title=tuple(docstring(doc.module)),
-        imports=(*imports_of([*before, *body, *helpers, *signature]), *dual),
-        helpers=(*helpers, *before),
+        imports=tuple(imports_of([*before, *body, *signature])),
+        before=tuple(before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *raises(asked)]), 4),
         body=indented(body, 4),

@@ -16,7 +16,7 @@ from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text
 from derive.module.docstrings import OMITTED, title
 from derive.module.function_codegen import arguments, camel_case, return_statement
-from derive.module.name_mangling import Coded, with_own_meanings
+from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import (
     COLUMNS,
     assigned,
@@ -25,7 +25,8 @@ from derive.module.pretty_printer import (
     indented,
 )
 from derive.module.public import declared, docstring, result_type
-from derive.module.templating import environment, imports_of, plain_helpers_in
+from derive.module.runtime import imports_of
+from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation, Tensor
 from derive.program.aliasing import gradients_apart
 from derive.program.cse import Line
@@ -87,7 +88,6 @@ class _Template:
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    helpers: tuple[str, ...]
     classes: tuple[_Class, ...]
     before: tuple[str, ...]
     signature: tuple[str, ...]
@@ -104,18 +104,15 @@ def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
     lines = [line for c in classes for line in c.lines()]
-    helpers = tuple(plain_helpers_in([*lines, *whole]))
     template = _Template(
         title=tuple(docstring(_document(op, module, formulas))),
-        imports=tuple(imports_of([*lines, *whole, *helpers, *signature])),
-        helpers=helpers,
+        imports=tuple(imports_of([*lines, *whole, *signature, "Function"])),
         classes=classes,
         before=tuple(before),
         signature=tuple(signature),
         body=indented(body, 4),
     )
-    text = environment().get_template("plain.py.jinja").render(module=template)
-    return with_own_meanings(text, op.name)
+    return environment().get_template("plain.py.jinja").render(module=template)
 
 
 def _class_name(op: Operation, part: PlainPart, taken: set[str]) -> str:

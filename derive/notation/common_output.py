@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Index
-from derive.notation.operation import Choice, Equation, Operation, Tensor
-from derive.notation.options import depended_on, options, without_choice
+from derive.notation.operation import (
+    Choice,
+    Equation,
+    Operation,
+    Tensor,
+    depended_on,
+    options,
+    without_choice,
+)
 
 
 @dataclass(frozen=True)

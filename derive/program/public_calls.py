@@ -20,7 +20,7 @@ def with_public_calls(code: Code) -> Code:
     """Return the code in public functions of torch.
 
     >>> from derive.program.torch_ir import text
-    >>> text(with_public_calls(FunctionCall("_where", (Name("c"), Name("x"), literal(0)))))
+    >>> text(with_public_calls(FunctionCall("rt.where", (Name("c"), Name("x"), literal(0)))))
     'torch.where(c, x, 0)'
     """
 
@@ -52,7 +52,7 @@ def _public(code: Code) -> Code | None:
     """Return what takes the place of a node, its parts unchanged; None for all others."""
     zero = literal(0)
     match code:
-        case FunctionCall("_where", args):
+        case FunctionCall("rt.where", args):
             return FunctionCall("torch.where", args)
         case FunctionCall("torch.ops.aten.threshold_backward", (g, x, bound)):
             return FunctionCall("torch.where", (Binary(">", x, bound), g, zero))

@@ -5,42 +5,44 @@ They take the place of those of the same name in the other files. Read as text b
 """
 
 import torch
-from own import _one_more, _or_last
+from own import _one_longer, _or_end
 
 
-def _sum_over(x, axes, keepdim=False):
+def sum_over(x, axes, keepdim=False):
     """x.sum(axes); x itself over no axes, where torch would sum over all."""
     return x.sum(axes, keepdim) if axes else x
 
 
-def _mean_over(x, axes, keepdim=False):
+def mean_over(x, axes, keepdim=False):
     """x.mean(axes); x itself over no axes, where torch would take the mean of all."""
     return x.mean(axes, keepdim) if axes else x
 
 
-def _selected_inside(x, dim, index):
+def index_select_inside(x, dim, index):
     """x.index_select, and 0 for what is no position of the axis."""
-    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+    return _one_longer(x, dim).index_select(dim, _or_end(index, x.shape[dim]))
 
 
-def _gathered_inside(x, dim, index):
+def gather_inside(x, dim, index):
     """x.gather, and 0 for what is no position of the axis."""
-    return _one_more(x, dim).gather(dim, _or_last(index, x.shape[dim]))
+    return _one_longer(x, dim).gather(dim, _or_end(index, x.shape[dim]))
 
 
-def _index_added_inside(x, dim, index, y, alpha=1):
+def index_add_inside(x, dim, index, y, alpha=1):
     """x.index_add without what is no position of the axis."""
-    added = _one_more(x, dim).index_add(dim, _or_last(index, x.shape[dim]), y, alpha=alpha)
+    added = _one_longer(x, dim).index_add(
+        dim, _or_end(index, x.shape[dim]), y, alpha=alpha
+    )
     return added.narrow(dim, 0, x.shape[dim])
 
 
-def _scatter_added_inside(x, dim, index, y):
+def scatter_add_inside(x, dim, index, y):
     """x.scatter_add without what is no position of the axis."""
-    added = _one_more(x, dim).scatter_add(dim, _or_last(index, x.shape[dim]), y)
+    added = _one_longer(x, dim).scatter_add(dim, _or_end(index, x.shape[dim]), y)
     return added.narrow(dim, 0, x.shape[dim])
 
 
-def _product_of_others(x, dim):
+def exclusive_prod(x, dim):
     """The product of all other elements along dim."""
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])

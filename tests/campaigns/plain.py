@@ -15,9 +15,8 @@ from statistics import median
 
 import derive
 from derive import catalog
-from derive.check.check import Column
-from derive.check.checks import PLAIN
-from derive.check.verify import checks_of, load_source
+from derive.check.checks import PLAIN, checks_of, load_source
+from derive.check.invoke import Column
 from derive.notation.operation import Operation
 
 SPECS = Path(__file__).parents[1] / "corpus/specs.txt"

@@ -10,7 +10,7 @@ from kit.each import each_operation
 from derive import DeriveError, catalog, parse, source
 from derive.check.checks import PLAIN
 from derive.module.docstrings import module_style
-from derive.notation.options import options
+from derive.notation.operation import options
 
 
 def plain(text: str) -> str:
@@ -136,7 +136,7 @@ QUICK = ("value", "gradient", "gradcheck", "gradgradcheck", "vmap", "subsets", "
 
 def holds(op, names):
     pytest.importorskip("torch")
-    from derive.check.verify import checks_of, load_source
+    from derive.check.checks import checks_of, load_source
 
     function = load_source(op, source(op, style="plain"))
     columns = [c for c in PLAIN if c.name in names]

@@ -77,7 +77,7 @@ class GroupAxesFrame(Frame):
             return super().reduce(value, name, which, keepdim, kind)
         if name not in ("sum", "mean"):
             raise NeedsFlatGroups("a reduction over a group that may have no axes")
-        code = FunctionCall(f"_{name}_over", (value.code, self.positions(value.axes, which)))
+        code = FunctionCall(f"rt.{name}_over", (value.code, self.positions(value.axes, which)))
         return Value(code, tuple(i for n, i in enumerate(value.axes) if n not in which), kind)
 
     def broadcast_over(self, value: Value, built: Axes, at: int, group: Index) -> Value:

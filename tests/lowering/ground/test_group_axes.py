@@ -20,7 +20,7 @@ def test_names_of_the_axes():
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,)])
 def test_values(shape):
-    from derive.check.verify import load_source
+    from derive.check.checks import load_source
 
     op = parse(SPEC)
     f = load_source(op, source(op, style="plain"))

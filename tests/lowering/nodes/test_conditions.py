@@ -12,7 +12,7 @@ def test_a_condition_of_tensors_and_positions_is_a_mask():
         text,
         [
             "mask = (T == 3) | (x > s) & (torch.arange(x.shape[0], device=x.device) < s)",
-            "y = _where(mask, x, 0)",
+            "y = rt.where(mask, x, 0)",
         ],
     )
     assert_right(text, T=np.array([3, 1, 3, 0]), x=np.array([1.0, 2.5, 3.5, 0.5]))
