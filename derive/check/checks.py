@@ -171,7 +171,7 @@ ALL = (
 )
 """Run by ``derive verify --all``."""
 
-_OF_ANY_MODULE = ("vmap", "strides", "subsets", "missing", "unchanged", "meta", "compile", "export")
+_OF_ANY_MODULE = ("vmap", "strides", "subsets", "missing", "unchanged", "meta", "export")
 """The checks of any module, beside those of its values and gradients."""
 
 PLAIN_GRADIENTS = (
@@ -190,6 +190,13 @@ PLAIN_GRADIENTS = (
 PLAIN = (
     *PLAIN_GRADIENTS,
     *(c for c in ALL if c.name in _OF_ANY_MODULE),
+    Column(
+        "compile",
+        "torch.compile(fullgraph=True) with AOT autograd gives the same values",
+        partial(compiled, repeated=False),
+        rounds=True,
+        typical=True,
+    ),
     *(
         Column(
             dtype,
