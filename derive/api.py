@@ -35,13 +35,7 @@ from derive.notation.operation import (
 )
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
-from derive.reports.derivation import (
-    as_formulas,
-    as_shown,
-    cost_of,
-    steps_and_names,
-    trees,
-)
+from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
 from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents

@@ -199,10 +199,7 @@ PLAIN = (
     ),
     *(
         Column(
-            dtype,
-            f"{dtype} runs, and gives {dtype}",
-            partial(runs_low, dtype=dtype),
-            typical=True,
+            dtype, f"{dtype} runs, and gives {dtype}", partial(runs_low, dtype=dtype), typical=True
         )
         for dtype in ("bfloat16", "float16")
     ),
@@ -347,12 +344,7 @@ def _run_check(check: _Asking, function: Function, made: Sample) -> tuple[str, b
 
 
 def _adjudicate(
-    op: Operation,
-    detail: str,
-    order: int,
-    check: _Asking,
-    function: Function,
-    made: Sample,
+    op: Operation, detail: str, order: int, check: _Asking, function: Function, made: Sample
 ) -> str:
     """Adjudicate a difference: the error found, or ''."""
     passed, conventional = 0, True

@@ -23,12 +23,7 @@ from derive.lowering.layout_conversion import (
     shapes_before,
     store_layout,
 )
-from derive.lowering.lowering_input import (
-    LoweringInput,
-    integer_tensors,
-    sources_of,
-    vectors_of,
-)
+from derive.lowering.lowering_input import LoweringInput, integer_tensors, sources_of, vectors_of
 from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
 from derive.passes import Pass, as_pass, stages
@@ -42,11 +37,7 @@ from derive.program.gradient_predication import (
     softmaxes_shared,
 )
 from derive.program.guard_elimination import unguarded
-from derive.program.legalize import (
-    legalize_arange,
-    legalize_group_axes,
-    legalize_vmap_calls,
-)
+from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
 from derive.program.public_calls import with_public_calls, with_subscripts

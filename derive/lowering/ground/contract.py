@@ -15,15 +15,7 @@ from itertools import combinations, pairwise
 from derive.algebra.expr import Index
 from derive.lowering.ground.value import Frame, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
-from derive.program.torch_ir import (
-    Attribute,
-    Binary,
-    Code,
-    Dim,
-    FunctionCall,
-    Name,
-    Tuple,
-)
+from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Name, Tuple
 
 
 def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from kit.each import each_row
 from kit.recognised import functions, named, nothing_recognised, results, tensor
-from kit.texts import source
+from kit.texts import module, source
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import load, parse
@@ -20,7 +20,6 @@ from derive.algebra.inequalities import Bounds
 from derive.calculus.guards import given_sizes
 from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
-from derive.memory import imported
 from derive.notation.operation import Extent
 
 MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y\ny[n,c,t] = max[k](x[n,c,stride*t+k])"
@@ -43,11 +42,7 @@ UP = "op f(x[n,t]; size(u)=2*size(t)) -> y\ny[n,u] = sum[t]([u == 2*t]*x[n,t])"
 
 CODE = {
     MAX: (
-        [
-            "part = x.unfold(2, kernel, stride).max(3)",
-            "y = part.values",
-            "winner = part.indices",
-        ],
+        ["part = x.unfold(2, kernel, stride).max(3)", "y = part.values", "winner = part.indices"],
         [
             "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
             "grad_x = G.new_zeros(x_shape).scatter_add(2, added, G)",
@@ -162,7 +157,7 @@ def test_what_is_recognised_equals_the_general_lowering(text):
         for t, shape in zip(op.inputs, shapes, strict=True)
     }
     found = [
-        results(getattr(imported(f"derive_windows_{n}", s), op.name), tensors, parameters)
+        results(getattr(module(f"derive_windows_{n}", s), op.name), tensors, parameters)
         for n, s in enumerate((recognised, general))
     ]
     for a, b in zip(*found, strict=True):

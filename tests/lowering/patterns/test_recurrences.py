@@ -28,7 +28,7 @@ CODE = {
     "y[k,n] = sum[l | l<=k](exp(A[l,n])*V[l,n]) / sum[l | l<=k](exp(A[l,n]))": None,
     "op f(A[k], V[d,k], m[k]: bool) -> y\n"
     "y[d,k] = sum[l | l>=k and m[l]](exp(A[l])*V[d,l]) / sum[l | l>=k](exp(A[l]))": [
-        "y = rt.decayed_sum(rt.where(m, V, 0) * (A.unsqueeze(0) - part).exp(), -part, 1)",
+        "y = rt.decayed_sum(rt.where(m, V, 0) * (A.unsqueeze(0) - part).exp(), -part, 1)"
     ],
 }
 PAIRS = {
