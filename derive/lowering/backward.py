@@ -62,7 +62,7 @@ def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None =
     passes = passes or (FIRST_ORDER if first_order else BACKWARD)
     while True:
         scope, spec, added = _scope_and_spec(request)
-        statements = with_display_names(scope_statements(scope), request.given.lets)
+        statements = with_display_names(scope_statements(scope, request.given), request.given.lets)
         body = assemble(spec, statements, passes)
         alone = _kept_for_shape(request, body)
         if not alone:

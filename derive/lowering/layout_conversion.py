@@ -22,6 +22,7 @@ from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axe
 from derive.lowering.keepdim import kept_place
 from derive.notation.operation import Equation, KeepDim, Operation
 from derive.notation.split import is_plain, split_axes
+from derive.program.argument_types import SizeFormulas
 from derive.program.cse import Line, numbered
 from derive.program.torch_ir import (
     Attribute,
@@ -89,6 +90,11 @@ class Border:
         return axes | {e.name: e.axes for e in self.op.equations}
 
     @cached_property
+    def sizes(self) -> SizeFormulas:
+        """The sizes of axes as formulas."""
+        return SizeFormulas(self.op)
+
+    @cached_property
     def is_crossed(self) -> bool:
         """True if any tensor has different layouts."""
         return not is_plain(self.op) or self.flattens
@@ -149,13 +155,13 @@ class Border:
         if owner is None:
             self.shapes.used[tensor] = None
             return Name(f"{tensor}_shape")
-        items = list(self.sizes(tensor))
+        items = list(self.outer_sizes(tensor))
         lost = [(kept_place(self.op, owner.axes, p), p) for p in self._lost(owner) if kept]
         for at, p in reversed(sorted(lost, key=lambda pair: pair[0])):
             items.insert(at, Unary("*", Conditional(Name(p.name), Tuple((literal(1),)), Tuple(()))))
         return Tuple(tuple(items))
 
-    def sizes(self, tensor: str) -> tuple[Code, ...]:
+    def outer_sizes(self, tensor: str) -> tuple[Code, ...]:
         """Return the sizes of the axes of an input or an equation, read from other tensors."""
         return tuple(map(self._size, self.outside[tensor]))
 
@@ -286,9 +292,10 @@ def leave_layout(
     shape = border.shape(tensor, kept)
     if any(name in names_in(line.code) for line in lines):
         return lines, MethodCall(Name(name), "reshape", (shape,))
-    return _map_definition(lines, name, lambda code: MethodCall(code, "reshape", (shape,))), Name(
-        name
+    made = _with_outer_layout(
+        border, lines, name, tensor, lambda code: MethodCall(code, "reshape", (shape,))
     )
+    return made, Name(name)
 
 
 def _view_reads(lines: Sequence[Line]) -> Counter[Code]:
@@ -306,7 +313,7 @@ def _view_cost(lines: Sequence[Line]) -> int:
 def _in_outer_layout(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
     """Return the lines with the name holding the tensor in its outer layout."""
     made = _with_inner_view(lines, name, border.inner(tensor, Name(name)))
-    return _map_definition(made, name, lambda code: border.outer(tensor, code))
+    return _with_outer_layout(border, made, name, tensor, lambda code: border.outer(tensor, code))
 
 
 def _with_inner_view(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
@@ -314,9 +321,16 @@ def _with_inner_view(lines: Sequence[Line], name: str, code: Code) -> list[Line]
     return _mapped(lines, lambda part: substitute_views(part, {Name(name): code}))
 
 
-def _map_definition(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
-    """Return the lines with f applied to the definition of the name."""
-    return [replace(x, code=f(x.code)) if x.name == name else x for x in lines]
+def _with_outer_layout(
+    border: Border, lines: Sequence[Line], name: str, tensor: str, f: Callable[[Code], Code]
+) -> list[Line]:
+    """Return the lines with f, which leads to the outer layout, applied to each value of a name."""
+    shape = border.sizes.shape(border.outside[tensor])
+
+    def outer(x: Line) -> Line:
+        return replace(x, code=f(x.code), type=x.type and replace(x.type, shape=shape))
+
+    return [outer(x) if x.name == name else x for x in lines]
 
 
 def resolve_sizes(

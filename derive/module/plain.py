@@ -353,5 +353,5 @@ def _default(op: Operation, border: Border, t: Tensor) -> Code:
         return FunctionCall(f"torch.{word}_like", (Name(other.name), *value))
     dtype = {"int": "torch.int64", "bool": "torch.bool"}.get(t.kind)
     kind = () if dtype is None else (Keyword("dtype", Name(dtype)),)
-    arguments = (Tuple(border.sizes(t.name)), *value, *kind)
+    arguments = (Tuple(border.outer_sizes(t.name)), *value, *kind)
     return MethodCall(like_input(op), f"new_{word}", arguments)

@@ -21,14 +21,14 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_500,
-    "derive/module": 4_600,
+    "derive/module": 4_500,
     "derive/notation": 7_700,
     "derive/program": 6_300,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_100,
-    "tests": 62_300,
+    "tests": 62_400,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
