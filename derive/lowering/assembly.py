@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from derive.algebra import substitution
+from derive.lowering.ground.group_axes import named_later
 from derive.lowering.ground.value import Value
 from derive.lowering.layout_conversion import (
     Border,
@@ -26,7 +28,7 @@ from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Kind, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
-from derive.program.cse import Line, tidy
+from derive.program.cse import Line, is_brief, tidy
 from derive.program.gradient_predication import (
     Needs,
     fill_output_masks,
@@ -38,8 +40,10 @@ from derive.program.guard_elimination import unguarded
 from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
+from derive.program.public_calls import with_public_calls, with_subscripts
+from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
-from derive.program.torch_ir import Name, names_in
+from derive.program.torch_ir import Name, names_in, values_in
 
 NO_PRECISION = Precision()
 
@@ -178,6 +182,46 @@ def share_subexpressions(body: Body) -> Body:
 
 
 @as_pass
+def name_group_axes(body: Body) -> Body:
+    """The axes of a group, and the letters of an einsum, have the names of the user."""
+    lines = (
+        replace(line, code=substitution.replace(line.code, named_later)) for line in body.lines
+    )
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def keep_reduced_axes(body: Body) -> Body:
+    """A reduction keeps its axes if all readers insert them again."""
+    spec = body.spec
+    numbers = [p.name for p in spec.border.op.parameters]
+    results = {*spec.leaving, *spec.border.op.outputs}
+    return replace(body, lines=tuple(with_kept_axes(body.lines, results, numbers)))
+
+
+@as_pass
+def call_publicly(body: Body) -> Body:
+    """A call that only saves time is a public function of torch."""
+    lines = (replace(line, code=with_public_calls(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def read_by_subscripts(body: Body) -> Body:
+    """The elements of a first axis at positions are x[positions]."""
+    lines = (replace(line, code=with_subscripts(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def share_long_terms(body: Body) -> Body:
+    """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
+    reserved = body.spec.reserved
+    lines = multiplied_once(body.spec.border, list(body.lines), reserved)
+    return replace(body, lines=tuple(tidy(lines, set(reserved), is_brief)))
+
+
+@as_pass
 def add_kept_axes(body: Body) -> Body:
     """An argument without the axes that a flag can keep gets them."""
     return replace(body, lines=(*lines_read(body.spec.entry, body.lines), *body.lines))
@@ -201,6 +245,15 @@ def read_saved_shapes(body: Body) -> Body:
     lines = with_saved_shapes(body.lines, body.needs, saved)
     lines = with_kept_shapes(lines, body.needs, inputs, border)
     return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def read_shapes_of_saved(body: Body) -> Body:
+    """A shape is read from a tensor whose elements are read too."""
+    border = body.spec.border
+    read = {name for line in body.lines for name in values_in(line.code)}
+    saved = [name for name in body.spec.saved if name in read and name not in border.entered]
+    return replace(body, lines=tuple(own_shapes(body.lines, saved)))
 
 
 @as_pass
@@ -296,3 +349,9 @@ TANGENTS = (
     legalize_calls,
     read_shapes_first,
 )
+_PLAIN = (
+    *(convert_layouts, name_group_axes, read_sizes),
+    *(keep_reduced_axes, call_publicly, share_long_terms, read_by_subscripts),
+)
+PLAIN_FORWARD = (*_PLAIN, read_shapes_first)
+PLAIN_BACKWARD = (*_PLAIN, add_kept_axes, predicate_gradients, read_shapes_of_saved)

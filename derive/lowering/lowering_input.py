@@ -33,6 +33,7 @@ class LoweringInput:
     lets: Lets
     backward: Backward
     border: Border
+    frames: type[Frame] = Frame
 
     def type_of(self, axes: Axes, kind: Kind) -> TensorType:
         """Return the type of a tensor with these axes."""
@@ -51,10 +52,10 @@ def integers_of(op: Operation) -> frozenset[str]:
     )
 
 
-def frame_of(op: Operation) -> Frame:
+def frame_of(op: Operation, frames: type[Frame] = Frame) -> Frame:
     """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
     given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
-    return Frame(named_axes(op), bounds_of(op), given)
+    return frames(named_axes(op), bounds_of(op), given)
 
 
 def input_values(op: Operation) -> dict[str, Value]:
