@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.lowering.joint import Cotangent, Joint
-from derive.module.arguments import ArgumentCheck, argument_check, is_tensor, stride_checks
-from derive.module.docstrings import Doc, raises
+from derive.module.arguments import ArgumentCheck, spelled_check, stride_checks
+from derive.module.docstrings import Doc
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import assigned, call_lines, indented
-from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
 from derive.module.templating import environment
 from derive.notation.operation import Operation
@@ -37,14 +37,10 @@ def emit_joint(
     forward = [s for line in joint.forward for s in assigned(line, 4)]
     backward = [s for line in joint.backward for s in assigned(line, 4)]
     codes = [line.code for line in (*joint.forward, *joint.backward)]
-    asked = [code.said(check) for check in (*checks, *stride_checks(op, codes, checks))]
-    body = check_lines(asked)
+    body = entry_lines(code, [*checks, *stride_checks(op, codes, checks)])
     body += forward
     for cotangent in joint.cotangents:
-        shape = code.said(_shape_check(op, cotangent))
-        about = [is_tensor(op, cotangent.name), shape]
-        body += check_lines(about)
-        asked += about
+        body += check_lines(map(code.said, _cotangent_checks(op, cotangent)))
     body += backward
     body += _joint_return(joint)
     every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
@@ -57,7 +53,7 @@ def emit_joint(
         imports=tuple(imports_of([*before, *body, *signature])),
         before=tuple(before),
         signature=tuple(signature),
-        doc=indented(docstring([*doc.function, *raises(asked)]), 4),
+        doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
     )
     return environment().get_template("value_and_grad.py.jinja").render(module=module)
@@ -72,14 +68,16 @@ def _joint_arguments(code: Coded, joint: Joint) -> Iterator[str]:
         yield f"{cotangent.name}: torch.Tensor"
 
 
-def _shape_check(op: Operation, c: Cotangent) -> ArgumentCheck:
+def _cotangent_checks(op: Operation, c: Cotangent) -> list[ArgumentCheck]:
+    """Return the checks that a cotangent is a tensor with the shape of its output."""
+    message = f"{c.name} must be a tensor, not {{type({c.name}).__name__}}"
+    kind = spelled_check(op, f"not isinstance({c.name}, torch.Tensor)", message, "TypeError")
     shape = text(c.shape)
     message = f"{c.name} must have the shape of {c.output}, not {{tuple({c.name}.shape)}}"
     prepare: tuple[str, ...] = ()
     if len(shape) > 40:
         prepare, shape = (f"{c.name}_shape = {shape}",), f"{c.name}_shape"
-    test, clause = f"{c.name}.shape != {shape}", f"{{}} does not have the shape of {c.output}"
-    return argument_check(op, test, message, prepare=prepare, subject=c.name, clause=clause)
+    return [kind, spelled_check(op, f"{c.name}.shape != {shape}", message, prepare=prepare)]
 
 
 def _joint_return(joint: Joint) -> list[str]:
