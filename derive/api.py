@@ -22,6 +22,7 @@ from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded, with_own_meanings
 from derive.module.plain import PlainModule, PlainPart, emit_plain
+from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
 from derive.notation.common_output import common_output
 from derive.notation.operation import (
@@ -208,16 +209,9 @@ def source(
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
-        variants = [
-            Variant(
-                n,
-                pipeline.specialized(code.operation, n, least),
-                pipeline.own_tangent(code.operation, n),
-            )
-            for n in names
-        ]
+        variants = _variants(code.operation, names, least)
         derivations = [formulas_of(op, option) for option in names]
-        moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
+        moved = [tangents(op, n) for n in names] if variants[0].tangent is not None else []
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
         return _finished(op, emit(code, variants, tests, doc), standalone)
@@ -227,6 +221,17 @@ def _finished(op: Operation, text: str, standalone: bool) -> str:
     """Return the text of a module in one of its two forms."""
     check_code(op.name, text)
     return with_own_meanings(runtime.standalone(text) if standalone else text, op.name)
+
+
+def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:
+    """Return the programs of the options: one, if these are reductions of one equation."""
+    common = reductions(op)
+    whole = common and pipeline.specialized_with_reductions(op, common, least)
+    if whole:
+        return [Variant(None, *whole, common)]
+    return [
+        Variant(n, pipeline.specialized(op, n, least), pipeline.own_tangent(op, n)) for n in names
+    ]
 
 
 def _plain_source(op: Operation) -> str:

@@ -28,8 +28,7 @@ from . import _runtime as rt
 
 
 def _alibi_attention_forward(query, key, value, slopes):
-    if rt.unrecorded(query, key, value, slopes):
-        return _alibi_attention_forward_in_place(query, key, value, slopes)
+    reuse = rt.reuse(query, key, value, slopes)
     low = rt.autocast_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
@@ -37,66 +36,17 @@ def _alibi_attention_forward(query, key, value, slopes):
     position = rt.positions(query.shape[-2], query).unsqueeze(1)
     position2 = rt.positions(key.shape[-2], query)
     u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-    P = torch.softmax(
-        torch.where(position2 <= position, S, torch.finfo(wide).min), -1
-    ).tril()
-    output = P.to(low) @ value
-    return output, P
-
-
-def _alibi_attention_forward_in_place(query, key, value, slopes):
-    low = rt.autocast_product(query, key, value, slopes)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value = rt.cast(low, query, key, value)
-    slopes = rt.cast(wide, slopes)[0]
-    position = rt.positions(query.shape[-2], query).unsqueeze(1)
-    position2 = rt.positions(key.shape[-2], query)
-    u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
+    ratio = reuse.div((query @ key.mT).to(wide), math.sqrt(query.shape[-1]))
+    S = reuse.add(ratio, slopes.unsqueeze(1).unsqueeze(2) * u)
     part = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(part, -1, out=part).tril_()
+    P = reuse.tril(reuse.softmax(part, -1))
     output = P.to(low) @ value
     return output, P
-
-
-def _alibi_attention_backward(ctx, G):
-    query, key, value, _, P = ctx.saved_tensors
-    query_shape = ctx.query_shape
-    key_shape = ctx.key_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = rt.cast(low, query, key, value, G)
-    P = rt.cast(wide, P)[0]
-    grad_query = grad_key = grad_value = grad_slopes = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-    if ctx.needs_input_grad[0]:
-        grad_query = (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
-    if ctx.needs_input_grad[1]:
-        grad_key = (grad_S.mT.to(low) @ query).to(wide).div_(math.sqrt(query_shape[-1]))
-    if ctx.needs_input_grad[2]:
-        grad_value = P.mT.to(low) @ G
-    if ctx.needs_input_grad[3]:
-        u = (
-            rt.positions(key_shape[-2], G)
-            - rt.positions(query_shape[-2], G).unsqueeze(1)
-        ).to(wide)
-        grad_slopes = (
-            grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2])) * u
-        ).sum((1, 2))
-    return grad_query, grad_key, grad_value, grad_slopes
 
 
 class _AlibiAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, slopes):
-        return _alibi_attention_forward(query, key, value, slopes)
+    forward = staticmethod(_alibi_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -105,8 +55,6 @@ class _AlibiAttention(Function):
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, slopes)
-        ctx.query_shape = query.shape
-        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
@@ -114,14 +62,50 @@ class _AlibiAttention(Function):
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
+        query, key, value, slopes, P = ctx.saved_tensors
+        query_shape = query.shape
+        key_shape = key.shape
+        grad_query = grad_key = grad_value = grad_slopes = None
         if rt.unrecorded(G):
-            return _alibi_attention_backward(ctx, G)
-        query, key, value, slopes, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, G = rt.cast(low, query, key, value, G)
+            P = rt.cast(wide, P)[0]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                grad_P = G @ value.mT
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+            if ctx.needs_input_grad[0]:
+                grad_query = (
+                    (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
+                )
+            if ctx.needs_input_grad[1]:
+                grad_key = (
+                    (grad_S.mT.to(low) @ query)
+                    .to(wide)
+                    .div_(math.sqrt(query_shape[-1]))
+                )
+            if ctx.needs_input_grad[2]:
+                grad_value = P.mT.to(low) @ G
+            if ctx.needs_input_grad[3]:
+                u = (
+                    rt.positions(key_shape[-2], G)
+                    - rt.positions(query_shape[-2], G).unsqueeze(1)
+                ).to(wide)
+                grad_slopes = (
+                    grad_S.sum_to_size(
+                        (query_shape[-3], query_shape[-2], key_shape[-2])
+                    )
+                    * u
+                ).sum((1, 2))
+            return grad_query, grad_key, grad_value, grad_slopes
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         slopes = rt.cast(wide, slopes)[0]
-        grad_query = grad_key = grad_value = grad_slopes = None
         position = rt.positions(query.shape[-2], G).unsqueeze(1)
         position2 = rt.positions(key.shape[-2], G)
         u = (position2 - position).to(wide)

@@ -25,26 +25,9 @@ def _atan2_forward(A, B):
     return torch.atan2(A, B).to(dtype)
 
 
-def _atan2_backward(ctx, G):
-    A, B = ctx.saved_tensors
-    A, B, G = rt.widened(A, B, G)
-    grad_A = grad_B = None
-    added = A.square().add_(B.square())
-    mask = added != 0
-    chosen = added
-    if ctx.needs_input_grad[0]:
-        grad_A = rt.keep_where_((G * B).div_(chosen), mask)
-    if ctx.needs_input_grad[1]:
-        grad_B = rt.keep_where_((G * A).neg_().div_(chosen), mask)
-    return grad_A, grad_B
-
-
 class _Atan2(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _atan2_forward(A, B)
+    forward = staticmethod(_atan2_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -53,18 +36,17 @@ class _Atan2(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _atan2_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        added = A.square() + B.square()
+        reuse = rt.reuse(G)
+        added = reuse.add(A.square(), B.square())
         mask = added != 0
-        chosen = torch.where(mask, added, 1)
+        chosen = rt.guarded(added, mask, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(mask, G * B / chosen, 0)
+            grad_A = rt.keep_where_(reuse.div(G * B, chosen), mask)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(mask, -G * A / chosen, 0)
+            grad_B = rt.keep_where_(reuse.div(reuse.neg(G * A), chosen), mask)
         return grad_A, grad_B
 
 

@@ -22,102 +22,25 @@ from . import _runtime as rt
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    if rt.unrecorded(input, running_mean, running_var, weight, bias):
-        return _batch_norm_inference_forward_in_place(
-            input, running_mean, running_var, weight, bias, eps
-        )
+    reuse = rt.reuse(input, running_mean, running_var, weight, bias)
     dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
     given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    xhat = (running_var + eps).rsqrt().unsqueeze(1) * (
-        input - running_mean.unsqueeze(1)
+    xhat = reuse.mul(
+        input - running_mean.unsqueeze(1), (running_var + eps).rsqrt().unsqueeze(1)
     )
-    part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
+    part = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
+    part2 = part if bias is None else reuse.add(part, bias.unsqueeze(1))
     output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
     return rt.no_view(output.to(dtype))
-
-
-def _batch_norm_inference_forward_in_place(
-    input, running_mean, running_var, weight, bias, eps
-):
-    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
-    given = rt.widened(input, running_mean, running_var, weight, bias)
-    input, running_mean, running_var, weight, bias = given
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    xhat = (input - running_mean.unsqueeze(1)).mul_(
-        (running_var + eps).rsqrt().unsqueeze(1)
-    )
-    part = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
-    part2 = part if bias is None else part.add_(bias.unsqueeze(1))
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
-
-
-def _batch_norm_inference_backward(ctx, G):
-    input, running_mean, running_var, weight = ctx.saved_tensors
-    eps = ctx.eps
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    given = rt.widened(input, running_mean, running_var, weight, G)
-    input, running_mean, running_var, weight, G = given
-    needs = ctx.needs_input_grad
-    needs_grad_bias = needs[4] or needs[1]
-    needs_grad_weight = needs[3] or needs[2]
-    needs_inverse_root2 = needs_grad_weight or needs[0]
-    needs_inverse_root = needs_inverse_root2 or needs[1]
-    grad_input = grad_running_mean = grad_running_var = grad_weight = grad_bias = None
-    size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], input_shape[1], size))
-    if needs_inverse_root:
-        added = running_var + eps
-        inverse_root = added.rsqrt()
-    if needs_inverse_root2:
-        inverse_root2 = inverse_root.unsqueeze(1)
-    if needs_grad_weight:
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root2)
-        grad_weight = xhat.mul_(G).sum((0, 2))
-    if needs_grad_bias:
-        grad_bias = G.sum((0, 2))
-    if needs[0]:
-        grad_input = (
-            (inverse_root2 * G).reshape(input_shape)
-            if weight is None
-            else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
-        )
-    if needs[1]:
-        grad_running_mean = (
-            -grad_bias * inverse_root
-            if weight is None
-            else -weight * grad_bias * inverse_root
-        )
-    if needs[2]:
-        grad_running_var = (
-            -0.5 * grad_weight / added
-            if weight is None
-            else -0.5 * weight * grad_weight / added
-        )
-    if needs_grad_weight:
-        grad_weight = grad_weight if ctx.needs_input_grad[3] else None
-    if needs_grad_bias:
-        grad_bias = grad_bias if ctx.needs_input_grad[4] else None
-    return grad_input, grad_running_mean, grad_running_var, grad_weight, grad_bias, None
 
 
 class _BatchNormInference(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, running_mean, running_var, weight, bias, eps):
-        return _batch_norm_inference_forward(
-            input, running_mean, running_var, weight, bias, eps
-        )
+    forward = staticmethod(_batch_norm_inference_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -135,21 +58,20 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _batch_norm_inference_backward(ctx, G)
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
+        grad_input = grad_running_mean = grad_running_var = grad_weight = None
+        grad_bias = None
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
         needs_inverse_root2 = needs_grad_weight or needs[0]
         needs_inverse_root = needs_inverse_root2 or needs[1]
-        grad_input = grad_running_mean = grad_running_var = grad_weight = None
-        grad_bias = None
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], input_shape[1], size))
         if needs_inverse_root:
@@ -159,8 +81,8 @@ class _BatchNormInference(Function):
             inverse_root2 = inverse_root.unsqueeze(1)
         if needs_grad_weight:
             input = input.reshape((input_shape[0], input_shape[1], size))
-            xhat = inverse_root2 * (input - running_mean.unsqueeze(1))
-            grad_weight = (G * xhat).sum((0, 2))
+            xhat = reuse.mul(input - running_mean.unsqueeze(1), inverse_root2)
+            grad_weight = reuse.mul(xhat, G).sum((0, 2))
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:

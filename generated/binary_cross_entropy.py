@@ -33,69 +33,35 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _binary_cross_entropy_mean_forward(input, target, weight):
-    if rt.unrecorded(input, target, weight):
-        return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
+def _binary_cross_entropy_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _binary_cross_entropy_forward(input, target, weight, reduction):
+    reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
-    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
-        min=-100
+    u = reuse.addcmul(
+        reuse.mul(reuse.clamp(input.log(), min=-100), target),
+        1 - target,
+        reuse.clamp(reuse.log(1 - input), min=-100),
     )
-    loss = -u if weight is None else -weight * u
-    return loss.mean().to(dtype)
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
+    return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
 
-def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    part = input.log().clamp_(min=-100).mul_(target)
-    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.mean().to(dtype)
-
-
-def _binary_cross_entropy_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = rt.widened(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * u if weight is None else (G * weight).mul_(u)
-        part2 = G * target if weight is None else (G * target).mul_(weight)
-        grad_input = (
-            rt.where(mask, part.div_(difference), 0)
-            .sub_(rt.where(mask2, part2.div_(input), 0))
-            .div_(math.prod(input.shape))
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (clamped - clamped2).mul_(G / math.prod(input.shape))
-            if weight is None
-            else (G / math.prod(input.shape) * weight).mul_(clamped - clamped2)
-        )
-    if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, grad_weight
-
-
-class _BinaryCrossEntropyMean(Function):
+class _BinaryCrossEntropy(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_mean_forward(input, target, weight)
+    forward = staticmethod(_binary_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
+        input, target, weight, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(
             input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -104,229 +70,37 @@ class _BinaryCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        difference = 1 - input
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
-        if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * u if weight is None else G * weight * u
-            part2 = G * target if weight is None else G * target * weight
-            grad_input = (
-                rt.where(mask, part / torch.where(mask, difference, 1), 0)
-                - rt.where(mask2, part2 / torch.where(mask2, input, 1), 0)
-            ) / math.prod(input.shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                G / math.prod(input.shape) * (clamped - clamped2)
-                if weight is None
-                else G / math.prod(input.shape) * weight * (clamped - clamped2)
-            )
-        if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G / math.prod(input.shape) * u2
-        return grad_input, grad_target, grad_weight
-
-
-def _binary_cross_entropy_sum_forward(input, target, weight):
-    if rt.unrecorded(input, target, weight):
-        return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
-        min=-100
-    )
-    loss = -u if weight is None else -weight * u
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    part = input.log().clamp_(min=-100).mul_(target)
-    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = rt.widened(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        grad_input = rt.where(mask, (product * u).div_(difference), 0).sub_(
-            rt.where(mask2, part.div_(input), 0)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = (clamped - clamped2).mul_(product)
-    if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(-G)
-    return grad_input, grad_target, grad_weight
-
-
-class _BinaryCrossEntropySum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_sum_forward(input, target, weight)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
-        ctx.save_for_backward(
-            input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_sum_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = rt.widened(input, target, weight, G)
-        grad_input = grad_target = grad_weight = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         difference = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             u = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             product = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped = reuse.clamp(difference.log(), min=-100)
+            clamped2 = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
             mask = difference >= math.exp(-100)
             mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
-            grad_input = rt.where(
-                mask, product * u / torch.where(mask, difference, 1), 0
-            ) - rt.where(mask2, part / torch.where(mask2, input, 1), 0)
+            part = G * target if weight is None else reuse.mul(G * target, weight)
+            chosen = rt.where(mask2, reuse.div(part, rt.guarded(input, mask2, 1)), 0)
+            part2 = reuse.div(product * u, rt.guarded(difference, mask, 1))
+            grad_input = reuse.sub(rt.where(mask, part2, 0), chosen)
         if ctx.needs_input_grad[1]:
-            grad_target = product * (clamped - clamped2)
+            grad_target = reuse.mul(clamped - clamped2, product)
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G * u2
-        return grad_input, grad_target, grad_weight
+            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
+            grad_weight = reuse.mul(u2, -G)
+        return grad_input, grad_target, grad_weight, None
 
 
-def _binary_cross_entropy_none_forward(input, target, weight):
-    if rt.unrecorded(input, target, weight):
-        return _binary_cross_entropy_none_forward_in_place(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
-        min=-100
-    )
-    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
-
-
-def _binary_cross_entropy_none_forward_in_place(input, target, weight):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    part = input.log().clamp_(min=-100).mul_(target)
-    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
-    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
-
-
-def _binary_cross_entropy_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = rt.widened(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        grad_input = rt.where(mask, (product * u).div_(difference), 0).sub_(
-            rt.where(mask2, part.div_(input), 0)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = (clamped - clamped2).mul_(product)
-    if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(G).neg_()
-    return grad_input, grad_target, grad_weight
-
-
-class _BinaryCrossEntropyNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_none_forward(input, target, weight)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
-        ctx.save_for_backward(
-            input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_none_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = rt.widened(input, target, weight, G)
-        grad_input = grad_target = grad_weight = None
-        difference = 1 - input
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
-        if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
-            grad_input = rt.where(
-                mask, product * u / torch.where(mask, difference, 1), 0
-            ) - rt.where(mask2, part / torch.where(mask2, input, 1), 0)
-        if ctx.needs_input_grad[1]:
-            grad_target = product * (clamped - clamped2)
-        if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G * u2
-        return grad_input, grad_target, grad_weight
-
-
-_OPTIONS = {
-    "mean": (_BinaryCrossEntropyMean, _binary_cross_entropy_mean_forward),
-    "sum": (_BinaryCrossEntropySum, _binary_cross_entropy_sum_forward),
-    "none": (_BinaryCrossEntropyNone, _binary_cross_entropy_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def binary_cross_entropy(
@@ -353,9 +127,8 @@ def binary_cross_entropy(
         raise rt.explained(
             "binary_cross_entropy", signature, input, target, weight, reduction
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight)
-    return rt.apply(function, input, target, weight)
+        return _binary_cross_entropy_forward(input, target, weight, reduction)
+    return rt.apply(_BinaryCrossEntropy, input, target, weight, reduction)

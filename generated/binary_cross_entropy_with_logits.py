@@ -36,359 +36,54 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
-    if rt.unrecorded(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_mean_forward_in_place(
-            input, target, weight, pos_weight
-        )
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = part * torch.nn.functional.logsigmoid(input) + (
-        1 - target
-    ) * torch.nn.functional.logsigmoid(-input)
-    loss = -u if weight is None else -weight * u
-    return loss.mean().to(dtype)
+def _binary_cross_entropy_with_logits_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _binary_cross_entropy_with_logits_mean_forward_in_place(
-    input, target, weight, pos_weight
+def _binary_cross_entropy_with_logits_forward(
+    input, target, weight, pos_weight, reduction
 ):
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    reuse = rt.reuse(input, target, weight, pos_weight)
+    dtype = (
+        rt.autocast_float32(input, target, weight, pos_weight)
+        if reduction != "none"
+        else rt.promoted(input, target, weight, pos_weight)
+    )
     input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     part = target if pos_weight is None else pos_weight * target
-    u = (
-        torch.nn.functional.logsigmoid(input)
-        .mul_(part)
-        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    u = reuse.addcmul(
+        reuse.mul(torch.nn.functional.logsigmoid(input), part),
+        1 - target,
+        torch.nn.functional.logsigmoid(-input),
     )
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.mean().to(dtype)
+    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
+    return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
 
-def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    given = rt.widened(input, target, weight, pos_weight, G)
-    input, target, weight, pos_weight, G = given
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    product = math.prod(input.shape[:-1]) * input.shape[-1]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product2 = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product3 = G / product if weight is None else G / product * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        ratio = -G / product
-    if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u).addcmul_(product2, part.sigmoid_(), value=-1)
-        grad_input = part4.mul_(product3)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (part3 - part2).mul_(product3)
-            if pos_weight is None
-            else (part3 - pos_weight * part2).mul_(product3)
-        )
-    if ctx.needs_input_grad[2]:
-        u2 = (product2 * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(ratio)
-    if ctx.needs_input_grad[3]:
-        grad_pos_weight = (
-            ratio * part2.mul_(target).sum_to_size((input.shape[-1],))
-            if weight is None
-            else ratio * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
-        )
-    return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-class _BinaryCrossEntropyWithLogitsMean(Function):
+class _BinaryCrossEntropyWithLogits(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_mean_forward(
-            input, target, weight, pos_weight
-        )
+    forward = staticmethod(_binary_cross_entropy_with_logits_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
+        input, target, weight, pos_weight, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, weight, pos_weight)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_with_logits_mean_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
-        product = math.prod(input.shape[:-1]) * input.shape[-1]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
-            part = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            part2 = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product2 = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product3 = G / product if weight is None else G / product * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            ratio = -G / product
-        if ctx.needs_input_grad[0]:
-            grad_input = product3 * (u * input.sigmoid() - product2 * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                product3 * (part3 - part2)
-                if pos_weight is None
-                else product3 * (part3 - pos_weight * part2)
-            )
-        if ctx.needs_input_grad[2]:
-            u2 = product2 * part2 + u * part3
-            grad_weight = ratio * u2
-        if ctx.needs_input_grad[3]:
-            grad_pos_weight = (
-                ratio * (target * part2).sum_to_size((input.shape[-1],))
-                if weight is None
-                else ratio * (target * weight * part2).sum_to_size((input.shape[-1],))
-            )
-        return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
-    if rt.unrecorded(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_sum_forward_in_place(
-            input, target, weight, pos_weight
-        )
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = part * torch.nn.functional.logsigmoid(input) + (
-        1 - target
-    ) * torch.nn.functional.logsigmoid(-input)
-    loss = -u if weight is None else -weight * u
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_sum_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = (
-        torch.nn.functional.logsigmoid(input)
-        .mul_(part)
-        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    )
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    given = rt.widened(input, target, weight, pos_weight, G)
-    input, target, weight, pos_weight, G = given
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part4 = -G
-    if ctx.needs_input_grad[0]:
-        part5 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product2)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (part3 - part2).mul_(product2)
-            if pos_weight is None
-            else (part3 - pos_weight * part2).mul_(product2)
-        )
-    if ctx.needs_input_grad[2]:
-        u2 = (product * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(part4)
-    if ctx.needs_input_grad[3]:
-        grad_pos_weight = (
-            part4 * part2.mul_(target).sum_to_size((input.shape[-1],))
-            if weight is None
-            else part4 * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
-        )
-    return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-class _BinaryCrossEntropyWithLogitsSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_sum_forward(
-            input, target, weight, pos_weight
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
-        ctx.save_for_backward(input, target, weight, pos_weight)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_with_logits_sum_backward(ctx, G)
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = rt.widened(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
-        grad_input = grad_target = grad_weight = grad_pos_weight = None
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
-            part = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            part2 = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part4 = -G
-        if ctx.needs_input_grad[0]:
-            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                product2 * (part3 - part2)
-                if pos_weight is None
-                else product2 * (part3 - pos_weight * part2)
-            )
-        if ctx.needs_input_grad[2]:
-            u2 = product * part2 + u * part3
-            grad_weight = part4 * u2
-        if ctx.needs_input_grad[3]:
-            grad_pos_weight = (
-                part4 * (target * part2).sum_to_size((input.shape[-1],))
-                if weight is None
-                else part4 * (target * weight * part2).sum_to_size((input.shape[-1],))
-            )
-        return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
-    if rt.unrecorded(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_none_forward_in_place(
-            input, target, weight, pos_weight
-        )
-    dtype = rt.promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = part * torch.nn.functional.logsigmoid(input) + (
-        1 - target
-    ) * torch.nn.functional.logsigmoid(-input)
-    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
-
-
-def _binary_cross_entropy_with_logits_none_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = rt.promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = (
-        torch.nn.functional.logsigmoid(input)
-        .mul_(part)
-        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    )
-    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_none_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    given = rt.widened(input, target, weight, pos_weight, G)
-    input, target, weight, pos_weight, G = given
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
-    if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part4.mul_(product2)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (part3 - part2).mul_(product2)
-            if pos_weight is None
-            else (part3 - pos_weight * part2).mul_(product2)
-        )
-    if ctx.needs_input_grad[2]:
-        u2 = (product * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(G).neg_()
-    if ctx.needs_input_grad[3]:
-        grad_pos_weight = (
-            -(G * target).mul_(part2).sum_to_size((input.shape[-1],))
-            if weight is None
-            else -(G * target).mul_(weight).mul_(part2).sum_to_size((input.shape[-1],))
-        )
-    return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-class _BinaryCrossEntropyWithLogitsNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_none_forward(
-            input, target, weight, pos_weight
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
-        ctx.save_for_backward(input, target, weight, pos_weight)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_with_logits_none_backward(ctx, G)
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = rt.widened(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
-        grad_input = grad_target = grad_weight = grad_pos_weight = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -409,39 +104,31 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             part3 = torch.nn.functional.logsigmoid(part)
         if ctx.needs_input_grad[0]:
-            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
+            part4 = reuse.addcmul(
+                reuse.mul(input.sigmoid(), u), product, reuse.sigmoid(part), value=-1
+            )
+            grad_input = reuse.mul(part4, product2)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                product2 * (part3 - part2)
+                reuse.mul(part3 - part2, product2)
                 if pos_weight is None
-                else product2 * (part3 - pos_weight * part2)
+                else reuse.mul(part3 - pos_weight * part2, product2)
             )
         if ctx.needs_input_grad[2]:
-            u2 = product * part2 + u * part3
-            grad_weight = -G * u2
+            u2 = reuse.addcmul(product * part2, u, part3)
+            grad_weight = reuse.mul(u2, -G)
         if ctx.needs_input_grad[3]:
             grad_pos_weight = (
-                -(G * target * part2).sum_to_size((input.shape[-1],))
+                -reuse.mul(G * target, part2).sum_to_size((input.shape[-1],))
                 if weight is None
-                else -(G * target * weight * part2).sum_to_size((input.shape[-1],))
+                else -reuse.mul(reuse.mul(G * target, weight), part2).sum_to_size(
+                    (input.shape[-1],)
+                )
             )
-        return grad_input, grad_target, grad_weight, grad_pos_weight
+        return grad_input, grad_target, grad_weight, grad_pos_weight, None
 
 
-_OPTIONS = {
-    "mean": (
-        _BinaryCrossEntropyWithLogitsMean,
-        _binary_cross_entropy_with_logits_mean_forward,
-    ),
-    "sum": (
-        _BinaryCrossEntropyWithLogitsSum,
-        _binary_cross_entropy_with_logits_sum_forward,
-    ),
-    "none": (
-        _BinaryCrossEntropyWithLogitsNone,
-        _binary_cross_entropy_with_logits_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def binary_cross_entropy_with_logits(
@@ -481,10 +168,13 @@ def binary_cross_entropy_with_logits(
             pos_weight,
             reduction,
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = rt.distinct(input, target, weight, pos_weight)
         input, target, weight, pos_weight = given
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight, pos_weight)
-    return rt.apply(function, input, target, weight, pos_weight)
+        return _binary_cross_entropy_with_logits_forward(
+            input, target, weight, pos_weight, reduction
+        )
+    return rt.apply(
+        _BinaryCrossEntropyWithLogits, input, target, weight, pos_weight, reduction
+    )

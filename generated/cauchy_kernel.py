@@ -16,8 +16,7 @@ from . import _runtime as rt
 
 
 def _cauchy_kernel_forward(x1, x2, gamma):
-    if rt.unrecorded(x1, x2):
-        return _cauchy_kernel_forward_in_place(x1, x2, gamma)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -27,63 +26,19 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
+    difference = reuse.sub(
         x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+        + x2_centred.square().sum(-1).unsqueeze(-2),
+        reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2),
     )
-    K = (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
+    ratio = 1 / reuse.add(reuse.mul(reuse.clamp_min(difference, 0), gamma), 1)
+    K = ratio.to(dtype)
     return K, centre
-
-
-def _cauchy_kernel_forward_in_place(x1, x2, gamma):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-    ).sub_((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2))
-    K = (1 / difference.clamp_min_(0).mul_(gamma).add_(1)).to(dtype)
-    return K, centre
-
-
-def _cauchy_kernel_backward(ctx, G):
-    x1, x2, K, centre = ctx.saved_tensors
-    gamma = ctx.gamma
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
-    grad_x1 = grad_x2 = None
-    x2_centred = x2 - centre.unsqueeze(-2)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    product = K.square().mul_(G)
-    product2 = 2 * gamma
-    if ctx.needs_input_grad[0]:
-        product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = product3.addcmul_(
-            product.sum(-1, keepdim=True), x1_centred, value=-1
-        ).mul_(product2)
-    if ctx.needs_input_grad[1]:
-        product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = product4.addcmul_(
-            product.sum(-2).unsqueeze(-1), x2_centred, value=-1
-        ).mul_(product2)
-    return grad_x1, grad_x2, None
 
 
 class _CauchyKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma):
-        return _cauchy_kernel_forward(x1, x2, gamma)
+    forward = staticmethod(_cauchy_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -100,14 +55,31 @@ class _CauchyKernel(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _cauchy_kernel_backward(ctx, G)
-        x1, x2, K, _ = ctx.saved_tensors
+        x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
+        grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            product = K.square().mul_(G)
+            product2 = 2 * gamma
+            if ctx.needs_input_grad[0]:
+                product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
+                grad_x1 = product3.addcmul_(
+                    product.sum(-1, keepdim=True), x1_centred, value=-1
+                ).mul_(product2)
+            if ctx.needs_input_grad[1]:
+                product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
+                grad_x2 = product4.addcmul_(
+                    product.sum(-2).unsqueeze(-1), x2_centred, value=-1
+                ).mul_(product2)
+            return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

@@ -22,68 +22,23 @@ from . import _runtime as rt
 
 
 def _causal_linear_attention_forward(query, key, value):
-    if rt.unrecorded(query, key, value):
-        return _causal_linear_attention_forward_in_place(query, key, value)
+    reuse = rt.reuse(query, key, value)
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())
-    S = (phi.to(low) @ psi.mT.to(low)).tril()
+    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
+    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))
+    S = reuse.tril(phi.to(low) @ psi.mT.to(low))
     total = S.sum(-1)
-    output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
+    part = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
+    output = part.to(low)
     return output, S, total
-
-
-def _causal_linear_attention_forward_in_place(query, key, value):
-    low = rt.autocast_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = rt.cast(low, value)[0]
-    query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    S = (phi.to(low) @ psi.mT.to(low)).tril_()
-    total = S.sum(-1)
-    output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
-    return output, S, total
-
-
-def _causal_linear_attention_backward(ctx, G):
-    query, key, value, output, S, total = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    value, S = rt.cast(low, value, S)
-    query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
-    grad_query = grad_key = grad_value = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        total2 = (G * output).sum(-1, keepdim=True)
-        grad_S = (G.to(low) @ value.mT).to(wide).sub_(total2).div_(total.unsqueeze(-1))
-        e = key.clamp(max=0).exp_()
-        mask = key > 0
-        e2 = query.clamp(max=0).exp_()
-        mask2 = query > 0
-        chosen = grad_S.tril_()
-    if ctx.needs_input_grad[0]:
-        psi = rt.where(mask, 1 + key, e)
-        grad_query = (
-            (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e2))
-        )
-    if ctx.needs_input_grad[1]:
-        phi = rt.where(mask2, 1 + query, e2)
-        product = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-        grad_key = product.mul_(rt.where(mask, 1, e))
-    if ctx.needs_input_grad[2]:
-        grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
-    return grad_query, grad_key, grad_value
 
 
 class _CausalLinearAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _causal_linear_attention_forward(query, key, value)
+    forward = staticmethod(_causal_linear_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -106,14 +61,42 @@ class _CausalLinearAttention(Function):
     def backward(ctx, G, _grad_S, _grad_total):
         if G is None:
             return (None,) * 3
+        query, key, value, output, S, total = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.unrecorded(G):
-            return _causal_linear_attention_backward(ctx, G)
-        query, key, value, output, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            value, S = rt.cast(low, value, S)
+            query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                total2 = (G * output).sum(-1, keepdim=True)
+                grad_S = (
+                    (G.to(low) @ value.mT)
+                    .to(wide)
+                    .sub_(total2)
+                    .div_(total.unsqueeze(-1))
+                )
+                e2 = key.clamp(max=0).exp_()
+                mask = key > 0
+                e3 = query.clamp(max=0).exp_()
+                mask2 = query > 0
+                chosen = grad_S.tril_()
+            if ctx.needs_input_grad[0]:
+                psi = rt.where(mask, 1 + key, e2)
+                grad_query = (
+                    (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e3))
+                )
+            if ctx.needs_input_grad[1]:
+                phi = rt.where(mask2, 1 + query, e3)
+                product = (chosen.mT.to(low) @ phi.to(low)).to(wide)
+                grad_key = product.mul_(rt.where(mask, 1, e2))
+            if ctx.needs_input_grad[2]:
+                grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key, output, G = rt.cast(wide, query, key, output, G)
-        grad_query = grad_key = grad_value = None
         e2 = query.clamp(max=0).exp()
         mask = query > 0
         phi = rt.where(mask, 1 + query, e2)

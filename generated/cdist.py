@@ -18,8 +18,7 @@ from . import _runtime as rt
 
 
 def _cdist_forward(x1, x2):
-    if rt.unrecorded(x1, x2):
-        return _cdist_forward_in_place(x1, x2)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -29,66 +28,19 @@ def _cdist_forward(x1, x2):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    squared = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    ).clamp_min(0)
-    mask = squared > 0
-    D = rt.where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
-    return D, centre
-
-
-def _cdist_forward_in_place(x1, x2):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    part2 = reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2)
     total = x1_centred.square().sum(-1, keepdim=True)
-    squared = (
-        (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
+    squared = reuse.clamp_min(
+        reuse.sub(total + x2_centred.square().sum(-1).unsqueeze(-2), part2), 0
     )
     mask = squared > 0
-    D = rt.where(mask, squared.sqrt_(), 0).to(dtype)
+    D = rt.where(mask, reuse.sqrt(rt.guarded(squared, mask, 1)), 0).to(dtype)
     return D, centre
-
-
-def _cdist_backward(ctx, G):
-    x1, x2, D, centre = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (
-            (grad_squared.sum(-1, keepdim=True) * x1_centred)
-            .sub_((grad_squared.to(low) @ x2_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (
-            x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
-            .sub_((grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    return grad_x1, grad_x2
 
 
 class _Cdist(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_forward(x1, x2)
+    forward = staticmethod(_cdist_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -104,13 +56,31 @@ class _Cdist(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
+        x1, x2, D, centre = ctx.saved_tensors
+        grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
-            return _cdist_backward(ctx, G)
-        x1, x2, D, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (
+                    (grad_squared.sum(-1, keepdim=True) * x1_centred)
+                    .sub_((grad_squared.to(low) @ x2_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (
+                    x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
+                    .sub_((grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

@@ -27,37 +27,9 @@ def _cosine_similarity_forward(x1, x2, dim, eps):
     return output, norm1, norm2
 
 
-def _cosine_similarity_backward(ctx, G):
-    x1, x2, output, norm1, norm2 = ctx.saved_tensors
-    dim = ctx.dim
-    eps = ctx.eps
-    x1, x2, output, norm1, norm2, G = rt.widened(x1, x2, output, norm1, norm2, G)
-    grad_x1 = grad_x2 = None
-    product = -G * output
-    norm1_clamped = norm1.clamp(min=eps)
-    norm2_clamped = norm2.clamp(min=eps)
-    ratio = G.unsqueeze(dim) / (
-        norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
-    )
-    if ctx.needs_input_grad[0]:
-        mask = norm1 >= eps
-        grad_norm1 = rt.where(mask, product / norm1_clamped, 0)
-        product2 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-        grad_x1 = rt.where(mask.unsqueeze(dim), product2, 0).addcmul_(ratio, x2)
-    if ctx.needs_input_grad[1]:
-        mask2 = norm2 >= eps
-        grad_norm2 = rt.where(mask2, product / norm2_clamped, 0)
-        product3 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-        grad_x2 = rt.where(mask2.unsqueeze(dim), product3, 0).addcmul_(ratio, x1)
-    return grad_x1, grad_x2, None, None
-
-
 class _CosineSimilarity(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, dim, eps):
-        return _cosine_similarity_forward(x1, x2, dim, eps)
+    forward = staticmethod(_cosine_similarity_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -73,13 +45,33 @@ class _CosineSimilarity(Function):
     def backward(ctx, G, _grad_norm1, _grad_norm2):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _cosine_similarity_backward(ctx, G)
-        x1, x2, output, _, _ = ctx.saved_tensors
+        x1, x2, output, norm1, norm2 = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
-        x1, x2, output, G = rt.widened(x1, x2, output, G)
         grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            given = rt.widened(x1, x2, output, norm1, norm2, G)
+            x1, x2, output, norm1, norm2, G = given
+            product = -G * output
+            norm1_clamped = norm1.clamp(min=eps)
+            norm2_clamped = norm2.clamp(min=eps)
+            ratio = G.unsqueeze(dim) / (
+                norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+            )
+            if ctx.needs_input_grad[0]:
+                mask = norm1 >= eps
+                grad_norm1 = rt.where(mask, product / norm1_clamped, 0)
+                product2 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
+                grad_x1 = rt.where(mask.unsqueeze(dim), product2, 0).addcmul_(ratio, x2)
+            if ctx.needs_input_grad[1]:
+                mask2 = norm2 >= eps
+                grad_norm2 = rt.where(mask2, product / norm2_clamped, 0)
+                product3 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
+                grad_x2 = rt.where(mask2.unsqueeze(dim), product3, 0).addcmul_(
+                    ratio, x1
+                )
+            return grad_x1, grad_x2, None, None
+        x1, x2, output, G = rt.widened(x1, x2, output, G)
         norm1 = x1.square().sum(dim).sqrt()
         product = -G * output
         norm1_clamped = norm1.clamp(min=eps)

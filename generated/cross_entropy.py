@@ -81,114 +81,9 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         return average, F, count
 
 
-def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.log_softmax(input, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        product = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * picked
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
-        )
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=input.dtype)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        return (total / count).to(dtype)
-
-
-def _cross_entropy_mean_backward(ctx, G):
-    target, weight, average, F, count = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, average, F, count, G = rt.widened(weight, average, F, count, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    ratio = -label_smoothing * G / (F.shape[1] * count)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    ratio2 = -(1 - label_smoothing) * G / count
-    chosen3 = chosen.flatten()
-    mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        product = (
-            ratio2
-            if weight is None
-            else ratio2 * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
-        product2 = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).unsqueeze(1).expand(F.shape)
-        )
-        placed = (
-            rt.scatter_add(product2, 1, chosen2, product.expand(chosen2.shape))
-            if weight is None
-            else rt.scatter_add(product2, 1, chosen2, product.unsqueeze(1))
-        )
-        grad_input = rt.keep_where_(
-            rt.log_softmax_backward(placed, F, 1), mask2
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        part = torch.where(
-            mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0
-        ).reshape((target.shape[0] * target.shape[1],))
-        product3 = (
-            ratio * torch.where(mask2, F, 0).sum((0, 2))
-            if label_smoothing != 0
-            else None
-        )
-        part2 = torch.where(mask, -G * average / count, 0).reshape(
-            (target.shape[0] * target.shape[1],)
-        )
-        zeros = G.new_zeros(()).expand((F.shape[1],))
-        grad_weight = (
-            (product3 if label_smoothing != 0 else zeros)
-            .index_add(0, chosen3, part2)
-            .index_add(0, chosen3, part)
-        )
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_mean_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -212,18 +107,65 @@ class _CrossEntropyMean(Function):
     def backward(ctx, G, G_F, _grad_count):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, average, F, _ = ctx.saved_tensors
+        target, weight, average, F, count = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
-        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, average, F, count, G = rt.widened(weight, average, F, count, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            ratio = -label_smoothing * G / (F.shape[1] * count)
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            ratio2 = -(1 - label_smoothing) * G / count
+            chosen3 = chosen.flatten()
+            mask2 = mask.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                product = (
+                    ratio2
+                    if weight is None
+                    else ratio2
+                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                )
+                product2 = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).unsqueeze(1).expand(F.shape)
+                )
+                placed = (
+                    rt.scatter_add(product2, 1, chosen2, product.expand(chosen2.shape))
+                    if weight is None
+                    else rt.scatter_add(product2, 1, chosen2, product.unsqueeze(1))
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(placed, F, 1), mask2
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                part = torch.where(
+                    mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0
+                ).reshape((target.shape[0] * target.shape[1],))
+                product3 = (
+                    ratio * torch.where(mask2, F, 0).sum((0, 2))
+                    if label_smoothing != 0
+                    else None
+                )
+                part2 = torch.where(mask, -G * average / count, 0).reshape(
+                    (target.shape[0] * target.shape[1],)
+                )
+                zeros = G.new_zeros(()).expand((F.shape[1],))
+                grad_weight = (
+                    (product3 if label_smoothing != 0 else zeros)
+                    .index_add(0, chosen3, part2)
+                    .index_add(0, chosen3, part)
+                )
+            return grad_input, None, grad_weight, None, None
+        weight_shape = ctx.weight_shape
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
@@ -310,95 +252,9 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         return total, F
 
 
-def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.log_softmax(input, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
-        )
-        return loss.sum().to(dtype)
-
-
-def _cross_entropy_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    ratio = -label_smoothing * G / F.shape[1]
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    chosen3 = chosen.flatten()
-    product = -(1 - label_smoothing) * G
-    mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        product2 = (
-            product
-            if weight is None
-            else product
-            * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
-        product3 = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).unsqueeze(1).expand(F.shape)
-        )
-        placed = (
-            rt.scatter_add(product3, 1, chosen2, product2.expand(chosen2.shape))
-            if weight is None
-            else rt.scatter_add(product3, 1, chosen2, product2.unsqueeze(1))
-        )
-        grad_input = rt.keep_where_(
-            rt.log_softmax_backward(placed, F, 1), mask2
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        part = torch.where(
-            mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-        ).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = (
-            ratio * torch.where(mask2, F, 0).sum((0, 2))
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((F.shape[1],))
-        ).index_add(0, chosen3, part)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_sum_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -419,18 +275,56 @@ class _CrossEntropySum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
-        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, F, G = rt.widened(weight, F, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            ratio = -label_smoothing * G / F.shape[1]
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            chosen3 = chosen.flatten()
+            product = -(1 - label_smoothing) * G
+            mask2 = mask.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                product2 = (
+                    product
+                    if weight is None
+                    else product
+                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                )
+                product3 = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).unsqueeze(1).expand(F.shape)
+                )
+                placed = (
+                    rt.scatter_add(product3, 1, chosen2, product2.expand(chosen2.shape))
+                    if weight is None
+                    else rt.scatter_add(product3, 1, chosen2, product2.unsqueeze(1))
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(placed, F, 1), mask2
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                part = torch.where(
+                    mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+                ).reshape((target.shape[0] * target.shape[1],))
+                grad_weight = (
+                    ratio * torch.where(mask2, F, 0).sum((0, 2))
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((F.shape[1],))
+                ).index_add(0, chosen3, part)
+            return grad_input, None, grad_weight, None, None
+        weight_shape = ctx.weight_shape
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         ratio = -label_smoothing * G / F.shape[1]
         mask = target != ignore_index
@@ -504,97 +398,9 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         return loss, F
 
 
-def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.log_softmax(input, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
-        ).reshape((input_shape[0], *q_shape))
-        return rt.no_view(loss.to(dtype))
-
-
-def _cross_entropy_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    weight_shape = ctx.weight_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], size))
-    G = G.reshape((input_shape[0], size))
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    chosen3 = chosen.flatten()
-    product = -(1 - label_smoothing) * G
-    mask2 = mask.unsqueeze(1)
-    part = -label_smoothing
-    if ctx.needs_input_grad[0]:
-        product2 = (
-            product
-            if weight is None
-            else product
-            * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-        )
-        full_weight = (
-            G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        )
-        product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-        placed = rt.scatter_add_(product3, 1, chosen2, product2.unsqueeze(1))
-        grad_input = rt.keep_where_(
-            rt.log_softmax_backward(placed, F, 1), mask2
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        product4 = torch.where(mask2, F, 0).mul_(torch.where(mask, G, 0).unsqueeze(1))
-        product5 = (
-            part / (F.shape[1] or math.nan) * product4.sum((0, 2))
-            if label_smoothing != 0
-            else None
-        )
-        part2 = torch.where(
-            mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-        ).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = (
-            product5 if label_smoothing != 0 else G.new_zeros(()).expand((F.shape[1],))
-        ).index_add(0, chosen3, part2)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_none_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -615,18 +421,61 @@ class _CrossEntropyNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, F, G = rt.widened(weight, F, G)
+            size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], size))
+            G = G.reshape((input_shape[0], size))
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            chosen3 = chosen.flatten()
+            product = -(1 - label_smoothing) * G
+            mask2 = mask.unsqueeze(1)
+            part = -label_smoothing
+            if ctx.needs_input_grad[0]:
+                product2 = (
+                    product
+                    if weight is None
+                    else product
+                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                )
+                full_weight = (
+                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
+                )
+                product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
+                placed = rt.scatter_add_(product3, 1, chosen2, product2.unsqueeze(1))
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(placed, F, 1), mask2
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                product4 = torch.where(mask2, F, 0).mul_(
+                    torch.where(mask, G, 0).unsqueeze(1)
+                )
+                product5 = (
+                    part / (F.shape[1] or math.nan) * product4.sum((0, 2))
+                    if label_smoothing != 0
+                    else None
+                )
+                part2 = torch.where(
+                    mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+                ).reshape((target.shape[0] * target.shape[1],))
+                grad_weight = (
+                    product5
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((F.shape[1],))
+                ).index_add(0, chosen3, part2)
+            return grad_input, None, grad_weight, None, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         size = math.prod(q_shape)
         target = target.reshape((input_shape[0], size))
         G = G.reshape((input_shape[0], size))
@@ -675,17 +524,9 @@ class _CrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _CrossEntropyMean,
-        _cross_entropy_mean_forward,
-        _cross_entropy_mean_composed,
-    ),
-    "sum": (_CrossEntropySum, _cross_entropy_sum_forward, _cross_entropy_sum_composed),
-    "none": (
-        _CrossEntropyNone,
-        _cross_entropy_none_forward,
-        _cross_entropy_none_composed,
-    ),
+    "mean": (_CrossEntropyMean, _cross_entropy_mean_forward),
+    "sum": (_CrossEntropySum, _cross_entropy_sum_forward),
+    "none": (_CrossEntropyNone, _cross_entropy_none_forward),
 }
 
 
@@ -740,11 +581,9 @@ def cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
-    if rt.forward_mode():
-        return composed(input, target, weight, ignore_index, label_smoothing)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, ignore_index, label_smoothing)[0]
     return rt.apply(function, input, target, weight, ignore_index, label_smoothing)[0]

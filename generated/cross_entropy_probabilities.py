@@ -41,42 +41,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
-    if rt.unrecorded(input, target, weight):
-        return _cross_entropy_probabilities_mean_forward_in_place(
-            input, target, weight, label_smoothing
-        )
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
-    average = loss.mean().to(dtype)
-    return average, F
+def _cross_entropy_probabilities_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoothing):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.log_softmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
-    return loss.mean().to(dtype)
-
-
-def _cross_entropy_probabilities_mean_forward_in_place(
-    input, target, weight, label_smoothing
+def _cross_entropy_probabilities_forward(
+    input, target, weight, reduction, label_smoothing
 ):
+    reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
@@ -85,380 +61,31 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     input = input.reshape((input_shape[0], input_shape[1], size))
     target = target.reshape((input_shape[0], input_shape[1], size))
     F = rt.no_view(rt.log_softmax(input, 1))
-    u = ((1 - label_smoothing) * target).add_(
-        label_smoothing / (input.shape[1] or math.nan)
+    u = reuse.add(
+        (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
     )
-    loss = (
-        -u.mul_(F).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
-    )
-    average = loss.mean().to(dtype)
-    return average, F
-
-
-def _cross_entropy_probabilities_mean_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = rt.widened(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    difference = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
-        part = -G
-    if ctx.needs_input_grad[0]:
-        grad_F = (
-            part / (target.shape[0] * target.shape[2]) * u
-            if weight is None
-            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2]) * u
-        )
-        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        product = (
-            -difference * G if weight is None else -difference * G * weight.unsqueeze(1)
-        )
-        grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
-            target_shape
-        )
-    if ctx.needs_input_grad[2]:
-        grad_weight = part / (target.shape[0] * target.shape[2]) * u.mul_(F).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
-
-
-class _CrossEntropyProbabilitiesMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_mean_forward(
-            input, target, weight, label_smoothing
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
-        average, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            target,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            F,
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_probabilities_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        grad_input = grad_target = grad_weight = None
-        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        difference = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
-            part = -G
-        if ctx.needs_input_grad[0]:
-            part2 = (
-                part / (target.shape[0] * target.shape[2]) * u
-                if weight is None
-                else part
-                * weight.unsqueeze(1)
-                / (target.shape[0] * target.shape[2])
-                * u
-            )
-            grad_F = rt.add_cotangent(part2, G_F)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            product = (
-                -difference * G
-                if weight is None
-                else -difference * G * weight.unsqueeze(1)
-            )
-            grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
-                target_shape
-            )
-        if ctx.needs_input_grad[2]:
-            grad_weight = (
-                part / (target.shape[0] * target.shape[2]) * (F * u).sum((0, 2))
-            )
-        return grad_input, grad_target, grad_weight, None
-
-
-def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
-    if rt.unrecorded(input, target, weight):
-        return _cross_entropy_probabilities_sum_forward_in_place(
-            input, target, weight, label_smoothing
-        )
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoothing):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.log_softmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
-    return loss.sum().to(dtype)
-
-
-def _cross_entropy_probabilities_sum_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    u = ((1 - label_smoothing) * target).add_(
-        label_smoothing / (input.shape[1] or math.nan)
-    )
-    loss = (
-        -u.mul_(F).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
-    )
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-def _cross_entropy_probabilities_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = rt.widened(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    difference = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
-        part = -G
-    if ctx.needs_input_grad[0]:
-        grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
-        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (-difference * G * F).reshape(target_shape)
-            if weight is None
-            else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
-        )
-    if ctx.needs_input_grad[2]:
-        grad_weight = part * u.mul_(F).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
-
-
-class _CrossEntropyProbabilitiesSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_sum_forward(
-            input, target, weight, label_smoothing
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            F,
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_probabilities_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        grad_input = grad_target = grad_weight = None
-        difference = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape(
-                (input_shape[0], input_shape[1], math.prod(q_shape))
-            )
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
-            part = -G
-        if ctx.needs_input_grad[0]:
-            grad_F = (
-                rt.add_cotangent(part * u, G_F)
-                if weight is None
-                else rt.add_cotangent(part * weight.unsqueeze(1) * u, G_F)
-            )
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                (-difference * G * F).reshape(target_shape)
-                if weight is None
-                else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
-            )
-        if ctx.needs_input_grad[2]:
-            grad_weight = part * (F * u).sum((0, 2))
-        return grad_input, grad_target, grad_weight, None
-
-
-def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
-    if rt.unrecorded(input, target, weight):
-        return _cross_entropy_probabilities_none_forward_in_place(
-            input, target, weight, label_smoothing
-        )
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
     part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
-    loss = rt.no_view(loss.to(dtype))
+    loss = (-reuse.mul(u, part).sum(1)).reshape((input_shape[0], *q_shape))
+    loss = rt.no_view(_cross_entropy_probabilities_reduced(loss, reduction).to(dtype))
     return loss, F
 
 
-def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoothing):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.log_softmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
-    return rt.no_view(loss.to(dtype))
-
-
-def _cross_entropy_probabilities_none_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    u = ((1 - label_smoothing) * target).add_(
-        label_smoothing / (input.shape[1] or math.nan)
-    )
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-u.mul_(part).sum(1)).reshape((input_shape[0], *q_shape))
-    loss = rt.no_view(loss.to(dtype))
-    return loss, F
-
-
-def _cross_entropy_probabilities_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = rt.widened(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], size))
-    difference = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
-    if ctx.needs_input_grad[0]:
-        grad_F = (
-            -G.unsqueeze(1) * u
-            if weight is None
-            else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
-        )
-        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        part = (
-            -difference * G.unsqueeze(1) * F
-            if weight is None
-            else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
-        )
-        grad_target = part.reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
-
-
-class _CrossEntropyProbabilitiesNone(Function):
+class _CrossEntropyProbabilities(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_none_forward(
-            input, target, weight, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_probabilities_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
+        input, target, weight, reduction, label_smoothing = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
+        loss_shape = (input.shape[0], *input.shape[2:])
         ctx.label_smoothing = label_smoothing
+        ctx.reduction = reduction
         ctx.q_shape = q_shape
+        ctx.loss_shape = loss_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
@@ -470,18 +97,49 @@ class _CrossEntropyProbabilitiesNone(Function):
     @staticmethod
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_probabilities_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
+            return (None,) * 5
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
+        reduction = ctx.reduction
         q_shape = ctx.q_shape
+        loss_shape = ctx.loss_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            target, weight, F, G = rt.widened(target, weight, F, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            size = math.prod(q_shape)
+            G = G.reshape((input_shape[0], size))
+            difference = 1 - label_smoothing
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                target = target.reshape((input_shape[0], input_shape[1], size))
+                u = (difference * target).add_(
+                    label_smoothing / (target.shape[1] or math.nan)
+                )
+            if ctx.needs_input_grad[0]:
+                grad_F = (
+                    -G.unsqueeze(1) * u
+                    if weight is None
+                    else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
+                )
+                grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                part = (
+                    -difference * G.unsqueeze(1) * F
+                    if weight is None
+                    else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
+                )
+                grad_target = part.reshape(target_shape)
+            if ctx.needs_input_grad[2]:
+                grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
+            return grad_input, grad_target, grad_weight, None, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         size = math.prod(q_shape)
         G = G.reshape((input_shape[0], size))
         difference = 1 - label_smoothing
@@ -505,26 +163,10 @@ class _CrossEntropyProbabilitiesNone(Function):
             grad_target = part.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
-        return grad_input, grad_target, grad_weight, None
+        return grad_input, grad_target, grad_weight, None, None
 
 
-_OPTIONS = {
-    "mean": (
-        _CrossEntropyProbabilitiesMean,
-        _cross_entropy_probabilities_mean_forward,
-        _cross_entropy_probabilities_mean_composed,
-    ),
-    "sum": (
-        _CrossEntropyProbabilitiesSum,
-        _cross_entropy_probabilities_sum_forward,
-        _cross_entropy_probabilities_sum_composed,
-    ),
-    "none": (
-        _CrossEntropyProbabilitiesNone,
-        _cross_entropy_probabilities_none_forward,
-        _cross_entropy_probabilities_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def cross_entropy_probabilities(
@@ -570,11 +212,14 @@ def cross_entropy_probabilities(
             label_smoothing,
             reduction,
         )
-    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
-    if rt.forward_mode():
-        return composed(input, target, weight, label_smoothing)
-    if not torch.is_grad_enabled():
-        return forward(input, target, weight, label_smoothing)[0]
-    return rt.apply(function, input, target, weight, label_smoothing)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        result = _cross_entropy_probabilities_forward(
+            input, target, weight, reduction, label_smoothing
+        )
+        return result[0]
+    result = rt.apply(
+        _CrossEntropyProbabilities, input, target, weight, reduction, label_smoothing
+    )
+    return result[0]

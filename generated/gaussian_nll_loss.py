@@ -34,235 +34,60 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gaussian_nll_loss_mean_forward(input, target, var, eps):
-    if rt.unrecorded(input, target, var):
-        return _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps)
+def _gaussian_nll_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _gaussian_nll_loss_forward(input, target, var, eps, reduction):
+    reuse = rt.reuse(input, target, var)
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.mean().to(dtype)
+    part = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
+    return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
 
 
-def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
-    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
-    return loss.mean().to(dtype)
-
-
-def _gaussian_nll_loss_mean_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = rt.widened(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    u = input - target
-    variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part = math.prod(input.shape)
-        product = part * variance if ctx.needs_input_grad[2] else variance.mul_(part)
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(product)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-G * u).div_(product)
-    if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        part2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
-        grad_var = rt.where(mask, part2.div_(math.prod(input.shape) * chosen), 0)
-    return grad_input, grad_target, grad_var, None
-
-
-class _GaussianNllLossMean(Function):
+class _GaussianNllLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_mean_forward(input, target, var, eps)
+    forward = staticmethod(_gaussian_nll_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
+        input, target, var, eps, reduction = inputs
         ctx.eps = eps
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, var)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gaussian_nll_loss_mean_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
-        u = input - target
-        variance = var.clamp(min=eps)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = math.prod(input.shape) * variance
-        if ctx.needs_input_grad[0]:
-            grad_input = G * u / product
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * u / product
-        if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = rt.where(
-                mask,
-                0.5 * G * (1 - u.square() / chosen) / (math.prod(input.shape) * chosen),
-                0,
-            )
-        return grad_input, grad_target, grad_var, None
-
-
-def _gaussian_nll_loss_sum_forward(input, target, var, eps):
-    if rt.unrecorded(input, target, var):
-        return _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps)
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.sum().to(dtype)
-
-
-def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
-    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
-    return loss.sum().to(dtype)
-
-
-def _gaussian_nll_loss_sum_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = rt.widened(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    u = input - target
-    variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(variance)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-G * u).div_(variance)
-    if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        grad_var = rt.where(
-            mask, (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen), 0
-        )
-    return grad_input, grad_target, grad_var, None
-
-
-class _GaussianNllLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_sum_forward(input, target, var, eps)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
-        ctx.eps = eps
-        ctx.save_for_backward(input, target, var)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gaussian_nll_loss_sum_backward(ctx, G)
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = rt.widened(input, target, var, G)
-        grad_input = grad_target = grad_var = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         u = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / variance
+            grad_input = reuse.div(G * u, variance)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / variance
+            grad_target = reuse.div(-G * u, variance)
         if ctx.needs_input_grad[2]:
             mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = rt.where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
-        return grad_input, grad_target, grad_var, None
+            chosen = rt.guarded(variance, mask, 1)
+            part = reuse.mul(1 - reuse.div(reuse.square(u), chosen), 0.5 * G)
+            grad_var = rt.where(mask, reuse.div(part, chosen), 0)
+        return grad_input, grad_target, grad_var, None, None
 
 
-def _gaussian_nll_loss_none_forward(input, target, var, eps):
-    if rt.unrecorded(input, target, var):
-        return _gaussian_nll_loss_none_forward_in_place(input, target, var, eps)
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.to(dtype)
-
-
-def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
-    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
-    return loss.to(dtype)
-
-
-def _gaussian_nll_loss_none_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = rt.widened(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    u = input - target
-    variance = var.clamp(min=eps)
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(variance)
-    if ctx.needs_input_grad[1]:
-        grad_target = (G * u).neg_().div_(variance)
-    if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        grad_var = rt.where(
-            mask, (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen), 0
-        )
-    return grad_input, grad_target, grad_var, None
-
-
-class _GaussianNllLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_none_forward(input, target, var, eps)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
-        ctx.eps = eps
-        ctx.save_for_backward(input, target, var)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gaussian_nll_loss_none_backward(ctx, G)
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = rt.widened(input, target, var, G)
-        grad_input = grad_target = grad_var = None
-        u = input - target
-        variance = var.clamp(min=eps)
-        if ctx.needs_input_grad[0]:
-            grad_input = G * u / variance
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * u / variance
-        if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = rt.where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
-        return grad_input, grad_target, grad_var, None
-
-
-_OPTIONS = {
-    "mean": (_GaussianNllLossMean, _gaussian_nll_loss_mean_forward),
-    "sum": (_GaussianNllLossSum, _gaussian_nll_loss_sum_forward),
-    "none": (_GaussianNllLossNone, _gaussian_nll_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def gaussian_nll_loss(
@@ -290,9 +115,8 @@ def gaussian_nll_loss(
         raise rt.explained(
             "gaussian_nll_loss", signature, input, target, var, reduction
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, var = rt.distinct(input, target, var)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, var, eps)
-    return rt.apply(function, input, target, var, eps)
+        return _gaussian_nll_loss_forward(input, target, var, eps, reduction)
+    return rt.apply(_GaussianNllLoss, input, target, var, eps, reduction)

@@ -47,28 +47,9 @@ def _glu_forward(input, dim):
     return rt.no_view(output.to(dtype))
 
 
-def _glu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    input, G = rt.widened(input, G)
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-    G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
-    halves = input
-    part = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
-    grad_input = part.reshape(input_shape)
-    return grad_input, None
-
-
 class _Glu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dim):
-        return _glu_forward(input, dim)
+    forward = staticmethod(_glu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -78,23 +59,24 @@ class _Glu(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _glu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        input_shape = input.shape
         input, G = rt.widened(input, G)
         size = math.prod(p_shape)
         size2 = math.prod(q_shape)
         input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
         G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
         halves = input
+        if rt.unrecorded(G):
+            part = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+            grad_input = part.reshape(input_shape)
+            return grad_input, None
         gate = halves.select(1, 1).sigmoid()
         output = halves.select(1, 0) * gate
         grad_halves = torch.stack((G * gate, G * output * (1 - gate)), 1)

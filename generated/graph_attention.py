@@ -38,10 +38,7 @@ from . import _runtime as rt
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
-    if rt.unrecorded(x, weight, att_source, att_target, source, target):
-        return _graph_attention_forward_in_place(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
+    reuse = rt.reuse(x, weight, att_source, att_target, source, target)
     low = rt.autocast_product(x, weight, att_source, att_target)
     dtype = rt.autocast_float32(x, weight, att_source, att_target)
     wide = torch.promote_types(low, torch.float32)
@@ -51,8 +48,8 @@ def _graph_attention_forward(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
     picked = projected.index_select(0, source).to(wide)
-    scores = (att_source * picked).sum(2) + (
-        att_target * projected.index_select(0, target).to(wide)
+    scores = (att_source * picked).sum(2) + reuse.mul(
+        projected.index_select(0, target).to(wide), att_target
     ).sum(2)
     a = torch.nn.functional.leaky_relu(scores, negative_slope)
     part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
@@ -66,114 +63,16 @@ def _graph_attention_forward(
     zeros2 = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
     )
-    output = zeros2.index_add(
-        0, target, (a - lse.index_select(0, target)).exp().unsqueeze(2) * picked
-    ).flatten(1, 2)
+    e2 = (a - lse.index_select(0, target)).exp().unsqueeze(2)
+    placed2 = reuse.index_add(zeros2, 0, target, reuse.mul(picked, e2))
+    output = placed2.flatten(1, 2)
     output = rt.no_view(output.to(dtype))
     return output, projected, scores
-
-
-def _graph_attention_forward_in_place(
-    x, weight, att_source, att_target, source, target, negative_slope
-):
-    low = rt.autocast_product(x, weight, att_source, att_target)
-    dtype = rt.autocast_float32(x, weight, att_source, att_target)
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = rt.cast(low, x, weight)
-    att_source, att_target = rt.cast(wide, att_source, att_target)
-    projected = rt.no_view(
-        (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
-    )
-    picked = projected.index_select(0, source).to(wide)
-    total = projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
-    scores = (att_source * picked).sum(2) + total
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    placed = x.new_full(
-        (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
-    ).scatter_reduce(0, part, a, "amax")
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (a - chosen.index_select(0, target)).exp()
-    lse = chosen + zeros.index_add(0, target, e).log()
-    zeros2 = x.new_zeros(
-        (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
-    )
-    output = zeros2.index_add_(
-        0, target, picked.mul_((a - lse.index_select(0, target)).exp().unsqueeze(2))
-    ).flatten(1, 2)
-    output = rt.no_view(output.to(dtype))
-    return output, projected, scores
-
-
-def _graph_attention_backward(ctx, G):
-    (
-        x,
-        weight,
-        att_source,
-        att_target,
-        source,
-        target,
-        output,
-        projected,
-        scores,
-    ) = ctx.saved_tensors
-    negative_slope = ctx.negative_slope
-    att_source_shape = ctx.att_source_shape
-    x_shape = ctx.x_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = rt.cast(low, x, weight)
-    given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
-    att_source, att_target, output, projected, scores, G = given
-    grad_x = grad_weight = grad_att_source = grad_att_target = None
-    part = torch.ops.aten.leaky_relu_backward(scores, scores, negative_slope, False)
-    placed = G.new_full((x_shape[0], att_source_shape[0]), -math.inf).scatter_reduce(
-        0, target.unsqueeze(1).expand(scores.shape), part, "amax"
-    )
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
-    e = (part - chosen.index_select(0, target)).exp()
-    lse = chosen + zeros.index_add(0, target, e).log()
-    picked = rt.unflatten(
-        G, 1, (att_source_shape[0], att_source_shape[1])
-    ).index_select(0, target)
-    e2 = (part - lse.index_select(0, target)).exp()
-    picked2 = projected.index_select(0, source)
-    part2 = rt.unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
-    grad_a = e2 * (picked2 - part2.index_select(0, target)).mul_(picked).sum(2)
-    grad_scores = torch.ops.aten.leaky_relu_backward(
-        grad_a, scores, negative_slope, False
-    )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        product2 = att_source * grad_scores.unsqueeze(2)
-        placed2 = G.new_zeros(projected.shape).index_add_(
-            0, source, product2.addcmul_(e2.unsqueeze(2), picked)
-        )
-        grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
-        part3 = rt.flatten(grad_projected, 1, 2)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part4 = grad_scores.unsqueeze(2)
-    if ctx.needs_input_grad[0]:
-        grad_x = part3.to(low) @ weight
-    if ctx.needs_input_grad[1]:
-        grad_weight = part3.mT.to(low) @ x
-    if ctx.needs_input_grad[2]:
-        grad_att_source = picked2.mul_(part4).sum(0)
-    if ctx.needs_input_grad[3]:
-        grad_att_target = projected.index_select(0, target).mul_(part4).sum(0)
-    return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 
 class _GraphAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, weight, att_source, att_target, source, target, negative_slope):
-        return _graph_attention_forward(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
+    forward = staticmethod(_graph_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -183,8 +82,6 @@ class _GraphAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
-        ctx.att_source_shape = att_source.shape
-        ctx.x_shape = x.shape
         ctx.save_for_backward(
             x, weight, att_source, att_target, source, target, output, projected, scores
         )
@@ -194,8 +91,6 @@ class _GraphAttention(Function):
     def backward(ctx, G, _grad_projected, _grad_scores):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _graph_attention_backward(ctx, G)
         (
             x,
             weight,
@@ -204,15 +99,70 @@ class _GraphAttention(Function):
             source,
             target,
             output,
-            _,
-            _,
+            projected,
+            scores,
         ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
+        att_source_shape = att_source.shape
+        x_shape = x.shape
+        grad_x = grad_weight = grad_att_source = grad_att_target = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x, weight = rt.cast(low, x, weight)
+            given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
+            att_source, att_target, output, projected, scores, G = given
+            part = torch.ops.aten.leaky_relu_backward(
+                scores, scores, negative_slope, False
+            )
+            placed = G.new_full(
+                (x_shape[0], att_source_shape[0]), -math.inf
+            ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), part, "amax")
+            chosen = torch.where(placed.isfinite(), placed, 0)
+            zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
+            e = (part - chosen.index_select(0, target)).exp()
+            lse = chosen + zeros.index_add(0, target, e).log()
+            picked = rt.unflatten(
+                G, 1, (att_source_shape[0], att_source_shape[1])
+            ).index_select(0, target)
+            e2 = (part - lse.index_select(0, target)).exp()
+            picked2 = projected.index_select(0, source)
+            part2 = rt.unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
+            grad_a = e2 * (picked2 - part2.index_select(0, target)).mul_(picked).sum(2)
+            grad_scores = torch.ops.aten.leaky_relu_backward(
+                grad_a, scores, negative_slope, False
+            )
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
+                product2 = att_source * grad_scores.unsqueeze(2)
+                placed2 = G.new_zeros(projected.shape).index_add_(
+                    0, source, product2.addcmul_(e2.unsqueeze(2), picked)
+                )
+                grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
+                part3 = rt.flatten(grad_projected, 1, 2)
+            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+                part4 = grad_scores.unsqueeze(2)
+            if ctx.needs_input_grad[0]:
+                grad_x = part3.to(low) @ weight
+            if ctx.needs_input_grad[1]:
+                grad_weight = part3.mT.to(low) @ x
+            if ctx.needs_input_grad[2]:
+                grad_att_source = picked2.mul_(part4).sum(0)
+            if ctx.needs_input_grad[3]:
+                grad_att_target = projected.index_select(0, target).mul_(part4).sum(0)
+            return (
+                grad_x,
+                grad_weight,
+                grad_att_source,
+                grad_att_target,
+                None,
+                None,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, weight, output = rt.cast(low, x, weight, output)
         att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
-        grad_x = grad_weight = grad_att_source = grad_att_target = None
         projected = rt.unflatten(
             x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
         )

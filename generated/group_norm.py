@@ -77,33 +77,9 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     return rt.no_view(output.to(dtype))
 
 
-def _group_norm_backward(ctx, G):
-    input, weight, mean, rstd = ctx.saved_tensors
-    num_groups = ctx.num_groups
-    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-    grad_input = grad_weight = grad_bias = None
-    count = input.shape[1] // num_groups
-    part = None if weight is None else rt.unflatten(weight, 0, (num_groups, count))
-    part2 = rt.unflatten(input, 1, (num_groups, count))
-    part3 = rt.unflatten(G, 1, (num_groups, count))
-    grads = rt.native_group_norm_backward(
-        part3, part2, mean, rstd, part, ctx.needs_input_grad[:3]
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = rt.flatten(grads[0], 1, 2)
-    if ctx.needs_input_grad[1]:
-        grad_weight = rt.flatten(grads[1], 0, 1)
-    if ctx.needs_input_grad[2]:
-        grad_bias = rt.flatten(grads[2], 0, 1)
-    return grad_input, grad_weight, grad_bias, None, None
-
-
 class _GroupNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, num_groups, eps):
-        return _group_norm_forward(input, weight, bias, num_groups, eps)
+    forward = staticmethod(_group_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -111,26 +87,39 @@ class _GroupNorm(Function):
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[2:]
         ctx.num_groups = num_groups
         ctx.eps = eps
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if rt.unrecorded(G):
-            return _group_norm_backward(ctx, G)
-        input, weight, _, _ = ctx.saved_tensors
+        input, weight, mean, rstd = ctx.saved_tensors
         num_groups = ctx.num_groups
-        eps = ctx.eps
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = grad_bias = None
+        if rt.unrecorded(G):
+            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+            count = input.shape[1] // num_groups
+            part = (
+                None if weight is None else rt.unflatten(weight, 0, (num_groups, count))
+            )
+            part2 = rt.unflatten(input, 1, (num_groups, count))
+            part3 = rt.unflatten(G, 1, (num_groups, count))
+            grads = rt.native_group_norm_backward(
+                part3, part2, mean, rstd, part, ctx.needs_input_grad[:3]
+            )
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.flatten(grads[0], 1, 2)
+            if ctx.needs_input_grad[1]:
+                grad_weight = rt.flatten(grads[1], 0, 1)
+            if ctx.needs_input_grad[2]:
+                grad_bias = rt.flatten(grads[2], 0, 1)
+            return grad_input, grad_weight, grad_bias, None, None
+        eps = ctx.eps
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        input, weight, G = rt.widened(input, weight, G)
         size = math.prod(q_shape)
         count = input_shape[1] // num_groups
         G = G.reshape((input_shape[0], num_groups, count, size))

@@ -70,41 +70,9 @@ def _grouped_query_attention_composed(query, key, value):
     )
 
 
-def _grouped_query_attention_backward(ctx, G):
-    query, key, value, output, kept = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    part = rt.unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    count = query.shape[-3] // key.shape[-3]
-    part2 = rt.unflatten(output, -3, (key.shape[-3], count))
-    part3 = rt.unflatten(query, -3, (key.shape[-3], count))
-    count2 = query.shape[-3] // key.shape[-3]
-    part4 = key.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count2, key.shape[-2], query.shape[-1])
-    )
-    part5 = value.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count2, key.shape[-2], value.shape[-1])
-    )
-    grads = rt.attention_backward(part, part3, part4, part5, part2, kept, ratio, None)
-    if ctx.needs_input_grad[0]:
-        grad_query = rt.flatten(grads[0], -4, -3)
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1].sum(-3)
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2].sum(-3)
-    return grad_query, grad_key, grad_value
-
-
 class _GroupedQueryAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _grouped_query_attention_forward(query, key, value)
+    forward = staticmethod(_grouped_query_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -120,13 +88,52 @@ class _GroupedQueryAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 3
+        query, key, value, output, kept = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            return _grouped_query_attention_backward(ctx, G)
-        query, key, value, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            kept = rt.cast(wide, kept)[0]
+            part = rt.unflatten(
+                G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])
+            )
+            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            count = query.shape[-3] // key.shape[-3]
+            part2 = rt.unflatten(output, -3, (key.shape[-3], count))
+            part3 = rt.unflatten(query, -3, (key.shape[-3], count))
+            count2 = query.shape[-3] // key.shape[-3]
+            part4 = key.unsqueeze(-3).expand(
+                (
+                    *query.shape[:-3],
+                    key.shape[-3],
+                    count2,
+                    key.shape[-2],
+                    query.shape[-1],
+                ),
+            )
+            part5 = value.unsqueeze(-3).expand(
+                (
+                    *query.shape[:-3],
+                    key.shape[-3],
+                    count2,
+                    key.shape[-2],
+                    value.shape[-1],
+                ),
+            )
+            grads = rt.attention_backward(
+                part, part3, part4, part5, part2, kept, ratio, None
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = rt.flatten(grads[0], -4, -3)
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1].sum(-3)
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2].sum(-3)
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         part = rt.flatten(
             rt.unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,

@@ -35,86 +35,28 @@ from . import _runtime as rt
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if rt.unrecorded(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
+    reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = rt.cast(wide, hx)[0]
     part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = part if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + part
+    a = part if b_ih is None else reuse.add(part, b_ih.unflatten(0, (3, hx.shape[1])))
     part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = part2 if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + part2
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-    new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
-    h = (hx * update + new * (1 - update)).to(dtype)
+    s = part2 if b_hh is None else reuse.add(part2, b_hh.unflatten(0, (3, hx.shape[1])))
+    update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
+    reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))
+    new = reuse.tanh(
+        reuse.add(reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide))
+    )
+    h = reuse.addcmul(hx * update, new, 1 - update).to(dtype)
     return h, a, s
-
-
-def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx = rt.cast(wide, hx)[0]
-    part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = part if b_ih is None else part.add_(b_ih.unflatten(0, (3, hx.shape[1])))
-    part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = part2 if b_hh is None else part2.add_(b_hh.unflatten(0, (3, hx.shape[1])))
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
-    new = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide)).tanh_()
-    h = (hx * update).addcmul_(new, 1 - update).to(dtype)
-    return h, a, s
-
-
-def _gru_cell_backward(ctx, G):
-    input, hx, w_ih, w_hh, _, _, a, s = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
-    hx, a, s, G = rt.cast(wide, hx, a, s, G)
-    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
-    grad_new = (1 - update).mul_(G)
-    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
-    new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
-    grad_update = (hx - new).mul_(G)
-    part = torch.ops.aten.tanh_backward(grad_new, new, grad_input=grad_new)
-    part2 = s.select(1, 2) * part
-    part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
-    part4 = torch.ops.aten.sigmoid_backward(grad_update, update, grad_input=grad_update)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
-        grad_a = torch.stack((part3, part4, part), 1)
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
-        grad_s = torch.stack((part3, part4, reset.mul_(part)), 1)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        part5 = rt.flatten(grad_a, 1, 2)
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        part6 = rt.flatten(grad_s, 1, 2)
-    if ctx.needs_input_grad[0]:
-        grad_input = part5.to(low) @ w_ih
-    if ctx.needs_input_grad[1]:
-        grad_hx = (part6.to(low) @ w_hh).to(wide).addcmul_(G, update)
-    if ctx.needs_input_grad[2]:
-        grad_w_ih = part5.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_w_hh = part6.mT.to(low) @ hx.to(low)
-    if ctx.needs_input_grad[4]:
-        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-    if ctx.needs_input_grad[5]:
-        grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
-    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _GruCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_gru_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -130,14 +72,57 @@ class _GruCell(Function):
     def backward(ctx, G, _grad_a, _grad_s):
         if G is None:
             return (None,) * 6
+        input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+        grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         if rt.unrecorded(G):
-            return _gru_cell_backward(ctx, G)
-        input, hx, w_ih, w_hh, b_ih, b_hh, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
+            hx, a, s, G = rt.cast(wide, hx, a, s, G)
+            update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
+            grad_new = (1 - update).mul_(G)
+            reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
+            new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
+            grad_update = (hx - new).mul_(G)
+            part = torch.ops.aten.tanh_backward(grad_new, new, grad_input=grad_new)
+            part2 = s.select(1, 2) * part
+            part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
+            part4 = torch.ops.aten.sigmoid_backward(
+                grad_update, update, grad_input=grad_update
+            )
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[4]
+            ):
+                grad_a = torch.stack((part3, part4, part), 1)
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+                or ctx.needs_input_grad[5]
+            ):
+                grad_s = torch.stack((part3, part4, reset.mul_(part)), 1)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                part5 = rt.flatten(grad_a, 1, 2)
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+                part6 = rt.flatten(grad_s, 1, 2)
+            if ctx.needs_input_grad[0]:
+                grad_input = part5.to(low) @ w_ih
+            if ctx.needs_input_grad[1]:
+                grad_hx = (part6.to(low) @ w_hh).to(wide).addcmul_(G, update)
+            if ctx.needs_input_grad[2]:
+                grad_w_ih = part5.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_w_hh = part6.mT.to(low) @ hx.to(low)
+            if ctx.needs_input_grad[4]:
+                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
+            if ctx.needs_input_grad[5]:
+                grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
+            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx, G = rt.cast(wide, hx, G)
-        grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         part = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
         a = part if b_ih is None else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + part
         part2 = hx.to(low)

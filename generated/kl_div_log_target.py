@@ -36,254 +36,61 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _kl_div_log_target_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_mean_forward_in_place(input, target)
+def _kl_div_log_target_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction == "batchmean":
+        return loss.sum() / loss.shape[0]
+    return loss
+
+
+def _kl_div_log_target_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
-    loss = (target - input) * target.exp()
-    return loss.mean().to(dtype)
+    loss = reuse.mul(target - input, target.exp())
+    return _kl_div_log_target_reduced(loss, reduction).to(dtype)
 
 
-def _kl_div_log_target_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input).mul_(target.exp())
-    return loss.mean().to(dtype)
-
-
-def _kl_div_log_target_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    product = input_shape[0] * math.prod(input_shape[1:])
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        part = -G / product
-        grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / product)
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetMean(Function):
+class _KlDivLogTarget(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_mean_forward(input, target)
+    forward = staticmethod(_kl_div_log_target_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
+        input, target, reduction = inputs
+        loss_shape = input.shape
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        product = input_shape[0] * math.prod(input_shape[1:])
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / loss_shape[0] if reduction == "batchmean" else G
         target_exp = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / product * target_exp
+            part = -G
+            grad_input = (
+                part * target_exp
+                if ctx.needs_input_grad[1]
+                else reuse.mul(target_exp, part)
+            )
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G / product * (loss + target_exp)
-        return grad_input, grad_target
+            loss = reuse.mul(target - input, target_exp)
+            grad_target = reuse.mul(reuse.add(loss, target_exp), G)
+        return grad_input, grad_target, None
 
 
-def _kl_div_log_target_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input) * target.exp()
-    return loss.sum().to(dtype)
-
-
-def _kl_div_log_target_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input).mul_(target.exp())
-    return loss.sum().to(dtype)
-
-
-def _kl_div_log_target_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        part = -G
-        grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G)
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        target_exp = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = -G * target_exp
-        if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G * (loss + target_exp)
-        return grad_input, grad_target
-
-
-def _kl_div_log_target_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_none_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    return ((target - input) * target.exp()).to(dtype)
-
-
-def _kl_div_log_target_none_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    return (target - input).mul_(target.exp()).to(dtype)
-
-
-def _kl_div_log_target_none_backward(ctx, G):
-    target, loss = ctx.saved_tensors
-    target, loss, G = rt.widened(target, loss, G)
-    grad_input = grad_target = None
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * target_exp).neg_()
-    if ctx.needs_input_grad[1]:
-        grad_target = target_exp.add_(loss).mul_(G)
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, target = inputs
-        loss = output
-        ctx.save_for_backward(target, loss if ctx.needs_input_grad[1] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_none_backward(ctx, G)
-        target, loss = ctx.saved_tensors
-        target, loss, G = rt.widened(target, loss, G)
-        grad_input = grad_target = None
-        target_exp = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = -G * target_exp
-        if ctx.needs_input_grad[1]:
-            grad_target = G * (loss + target_exp)
-        return grad_input, grad_target
-
-
-def _kl_div_log_target_batchmean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_batchmean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input) * target.exp()
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_log_target_batchmean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input).mul_(target.exp())
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_log_target_batchmean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    target_exp = target.exp()
-    if ctx.needs_input_grad[0]:
-        part = -G / input_shape[0]
-        grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / input_shape[0])
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetBatchmean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_batchmean_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_batchmean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        target_exp = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = -G / input_shape[0] * target_exp
-        if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G / input_shape[0] * (loss + target_exp)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_KlDivLogTargetMean, _kl_div_log_target_mean_forward),
-    "sum": (_KlDivLogTargetSum, _kl_div_log_target_sum_forward),
-    "none": (_KlDivLogTargetNone, _kl_div_log_target_none_forward),
-    "batchmean": (_KlDivLogTargetBatchmean, _kl_div_log_target_batchmean_forward),
-}
+_OPTIONS = "mean", "sum", "none", "batchmean"
 
 
 def kl_div_log_target(
@@ -306,9 +113,8 @@ def kl_div_log_target(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none|batchmean"
         raise rt.explained("kl_div_log_target", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _kl_div_log_target_forward(input, target, reduction)
+    return rt.apply(_KlDivLogTarget, input, target, reduction)

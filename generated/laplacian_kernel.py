@@ -16,40 +16,18 @@ from . import _runtime as rt
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
-    if rt.unrecorded(x1, x2):
-        return _laplacian_kernel_forward_in_place(x1, x2, gamma)
+    reuse = rt.reuse(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    K = (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp()
+    K = reuse.exp(
+        reuse.mul(reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1), -gamma)
+    )
     return K.to(dtype)
-
-
-def _laplacian_kernel_forward_in_place(x1, x2, gamma):
-    dtype = rt.autocast_float32(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    K = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma).exp_()
-    return K.to(dtype)
-
-
-def _laplacian_kernel_backward(ctx, G):
-    x1, x2, K = ctx.saved_tensors
-    gamma = ctx.gamma
-    x1, x2, K, G = rt.widened(x1, x2, K, G)
-    grad_x1 = grad_x2 = None
-    product = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
-    if ctx.needs_input_grad[0]:
-        grad_x1 = product.sum(-2).mul_(-gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = product.sum(-3).mul_(gamma)
-    return grad_x1, grad_x2, None
 
 
 class _LaplacianKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma):
-        return _laplacian_kernel_forward(x1, x2, gamma)
+    forward = staticmethod(_laplacian_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -60,17 +38,18 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _laplacian_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         x1, x2, K, G = rt.widened(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        product = (G * K).unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        reuse = rt.reuse(G)
+        product = reuse.mul(
+            reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3)), (G * K).unsqueeze(-1)
+        )
         if ctx.needs_input_grad[0]:
-            grad_x1 = -gamma * product.sum(-2)
+            grad_x1 = reuse.mul(product.sum(-2), -gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * product.sum(-3)
+            grad_x2 = reuse.mul(product.sum(-3), gamma)
         return grad_x1, grad_x2, None
 
 

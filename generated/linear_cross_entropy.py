@@ -49,111 +49,7 @@ from . import _runtime as rt
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_mean_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = (
-            product
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        part = (
-            (label_smoothing - 1) * picked2
-            if weight is None
-            else (label_smoothing - 1) * picked * picked2
-        )
-        loss = torch.where(mask, part - chosen2, 0)
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=wide)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-def _linear_cross_entropy_mean_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = (
-            product
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        part = (
-            (label_smoothing - 1) * picked2
-            if weight is None
-            else (label_smoothing - 1) * picked * picked2
-        )
-        loss = torch.where(mask, part - chosen2, 0)
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=wide)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        return (total / count).to(dtype)
-
-
-def _linear_cross_entropy_mean_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
@@ -167,7 +63,7 @@ def _linear_cross_entropy_mean_forward_in_place(
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         part = X.to(wide)
-        F = torch.log_softmax(part, 1, out=part)
+        F = reuse.log_softmax(part, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
@@ -200,82 +96,9 @@ def _linear_cross_entropy_mean_forward_in_place(
         return average, F, count
 
 
-def _linear_cross_entropy_mean_backward(ctx, G):
-    input, linear_weight, target, _, weight, average, F, count = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = rt.cast(low, input, linear_weight)
-    weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    ratio2 = (label_smoothing - 1) * G / count
-    mask2 = mask.unsqueeze(1)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product = (
-            ratio2
-            if weight is None
-            else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
-        )
-        part = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).expand(F.shape)
-        )
-        part2 = product.expand(chosen2.shape) if weight is None else product
-        placed = part.scatter_add(1, chosen2, part2)
-        grad_X = rt.keep_where_(
-            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-        zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-        product2 = (
-            ratio * torch.where(mask2, F, 0).sum(0) if label_smoothing != 0 else None
-        )
-        grad_weight = (
-            (product2 if label_smoothing != 0 else zeros)
-            .index_add(0, chosen, chosen3)
-            .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
-        )
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_mean_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -289,12 +112,9 @@ class _LinearCrossEntropyMean(Function):
         average, F, count = output
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(
             input,
             linear_weight,
@@ -311,8 +131,6 @@ class _LinearCrossEntropyMean(Function):
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
             linear_weight,
@@ -320,18 +138,78 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average,
-            _,
-            _,
+            F,
+            count,
         ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
+            ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            ratio2 = (label_smoothing - 1) * G / count
+            mask2 = mask.unsqueeze(1)
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                product = (
+                    ratio2
+                    if weight is None
+                    else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
+                )
+                part = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).expand(F.shape)
+                )
+                part2 = product.expand(chosen2.shape) if weight is None else product
+                placed = part.scatter_add(1, chosen2, part2)
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                )
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
+                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
+                product2 = (
+                    ratio * torch.where(mask2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else None
+                )
+                grad_weight = (
+                    (product2 if label_smoothing != 0 else zeros)
+                    .index_add(0, chosen, chosen3)
+                    .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+                )
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
+        weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, average, G = rt.cast(wide, weight, average, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         picked = None if weight is None else weight.index_select(0, chosen)
@@ -415,95 +293,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_sum_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-def _linear_cross_entropy_sum_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        return loss.sum().to(dtype)
-
-
-def _linear_cross_entropy_sum_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
@@ -517,7 +307,7 @@ def _linear_cross_entropy_sum_forward_in_place(
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         part = X.to(wide)
-        F = torch.log_softmax(part, 1, out=part)
+        F = reuse.log_softmax(part, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = (
@@ -542,78 +332,9 @@ def _linear_cross_entropy_sum_forward_in_place(
         return total, F
 
 
-def _linear_cross_entropy_sum_backward(ctx, G):
-    input, linear_weight, target, _, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = rt.cast(low, input, linear_weight)
-    weight, F, G = rt.cast(wide, weight, F, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing * G / linear_weight_shape[0]
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    mask2 = mask.unsqueeze(1)
-    product = (label_smoothing - 1) * G
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        product2 = (
-            product
-            if weight is None
-            else (product * weight.index_select(0, chosen)).unsqueeze(1)
-        )
-        part = (
-            ratio.expand(F.shape)
-            if weight is None
-            else (ratio * weight).expand(F.shape)
-        )
-        part2 = product2.expand(chosen2.shape) if weight is None else product2
-        placed = part.scatter_add(1, chosen2, part2)
-        grad_X = rt.keep_where_(
-            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
-        grad_weight = (
-            ratio * torch.where(mask2, F, 0).sum(0)
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((linear_weight_shape[0],))
-        ).index_add(0, chosen, chosen3)
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_sum_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -627,12 +348,9 @@ class _LinearCrossEntropySum(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -640,18 +358,72 @@ class _LinearCrossEntropySum(Function):
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _linear_cross_entropy_sum_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
+            ratio = -label_smoothing * G / linear_weight_shape[0]
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            mask2 = mask.unsqueeze(1)
+            product = (label_smoothing - 1) * G
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                product2 = (
+                    product
+                    if weight is None
+                    else (product * weight.index_select(0, chosen)).unsqueeze(1)
+                )
+                part = (
+                    ratio.expand(F.shape)
+                    if weight is None
+                    else (ratio * weight).expand(F.shape)
+                )
+                part2 = product2.expand(chosen2.shape) if weight is None else product2
+                placed = part.scatter_add(1, chosen2, part2)
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                )
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                chosen3 = torch.where(
+                    mask, product * F.gather(1, chosen2).squeeze(1), 0
+                )
+                grad_weight = (
+                    ratio * torch.where(mask2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((linear_weight_shape[0],))
+                ).index_add(0, chosen, chosen3)
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
+        weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = rt.cast(wide, weight, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -724,95 +496,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_none_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        loss = loss.to(dtype)
-        return loss, F
-
-
-def _linear_cross_entropy_none_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        return loss.to(dtype)
-
-
-def _linear_cross_entropy_none_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
@@ -826,7 +510,7 @@ def _linear_cross_entropy_none_forward_in_place(
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         part = X.to(wide)
-        F = torch.log_softmax(part, 1, out=part)
+        F = reuse.log_softmax(part, 1)
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         product = (
@@ -851,80 +535,9 @@ def _linear_cross_entropy_none_forward_in_place(
         return loss, F
 
 
-def _linear_cross_entropy_none_backward(ctx, G):
-    input, linear_weight, target, _, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    weight_shape = ctx.weight_shape
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = rt.cast(low, input, linear_weight)
-    weight, F, G = rt.cast(wide, weight, F, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    mask2 = mask.unsqueeze(1)
-    product = (label_smoothing - 1) * G
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        full_weight = (
-            G.new_full((), 1, dtype=wide).expand(weight_shape)
-            if weight is None
-            else weight
-        )
-        placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
-            1, chosen2, (product * full_weight.index_select(0, chosen)).unsqueeze(1)
-        )
-        grad_X = rt.keep_where_(
-            torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        product2 = (
-            torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
-            if label_smoothing != 0
-            else None
-        )
-        chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
-        grad_weight = (
-            ratio * product2.to(wide)
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((linear_weight_shape[0],))
-        ).index_add(0, chosen, chosen3)
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_none_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -938,12 +551,9 @@ class _LinearCrossEntropyNone(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -951,18 +561,76 @@ class _LinearCrossEntropyNone(Function):
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _linear_cross_entropy_none_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        weight_shape = (linear_weight.shape[0],)
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
+            ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
+            mask = target != ignore_index
+            chosen = torch.where(mask, target, 0)
+            chosen2 = chosen.unsqueeze(1)
+            mask2 = mask.unsqueeze(1)
+            product = (label_smoothing - 1) * G
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
+                )
+                placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
+                    1,
+                    chosen2,
+                    (product * full_weight.index_select(0, chosen)).unsqueeze(1),
+                )
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                )
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                product2 = (
+                    torch.where(mask2, F, 0).mT.to(low)
+                    @ torch.where(mask, G, 0).to(low)
+                    if label_smoothing != 0
+                    else None
+                )
+                chosen3 = torch.where(
+                    mask, product * F.gather(1, chosen2).squeeze(1), 0
+                )
+                grad_weight = (
+                    ratio * product2.to(wide)
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((linear_weight_shape[0],))
+                ).index_add(0, chosen, chosen3)
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = rt.cast(wide, weight, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -1038,21 +706,9 @@ class _LinearCrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _LinearCrossEntropyMean,
-        _linear_cross_entropy_mean_forward,
-        _linear_cross_entropy_mean_composed,
-    ),
-    "sum": (
-        _LinearCrossEntropySum,
-        _linear_cross_entropy_sum_forward,
-        _linear_cross_entropy_sum_composed,
-    ),
-    "none": (
-        _LinearCrossEntropyNone,
-        _linear_cross_entropy_none_forward,
-        _linear_cross_entropy_none_composed,
-    ),
+    "mean": (_LinearCrossEntropyMean, _linear_cross_entropy_mean_forward),
+    "sum": (_LinearCrossEntropySum, _linear_cross_entropy_sum_forward),
+    "none": (_LinearCrossEntropyNone, _linear_cross_entropy_none_forward),
 }
 
 
@@ -1117,21 +773,11 @@ def linear_cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if rt.forward_mode():
-        return composed(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = forward(
             input,
             linear_weight,

@@ -22,22 +22,7 @@ from . import _runtime as rt
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
-    if rt.unrecorded(input):
-        return _local_response_norm_forward_in_place(input, window, alpha, beta, k)
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    count = (window - 1) // 2
-    count2 = window // 2
-    input_squared = input.square()
-    zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
-    zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
-    divisor = k + alpha / window * torch.cat((zeros, input_squared, zeros2), 1).unfold(
-        1, count2 + count + 1, 1
-    ).sum(-1).narrow(1, 0, input.shape[1])
-    return (input * divisor**-beta).to(dtype)
-
-
-def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
+    reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
     count = (window - 1) // 2
@@ -47,46 +32,13 @@ def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
     zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
     part = torch.cat((zeros, input_squared, zeros2), 1)
     total = part.unfold(1, count2 + count + 1, 1).sum(-1)
-    divisor = (alpha / window * total.narrow(1, 0, input.shape[1])).add_(k)
-    return divisor.pow_(-beta).mul_(input).to(dtype)
-
-
-def _local_response_norm_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    window = ctx.window
-    alpha = ctx.alpha
-    beta = ctx.beta
-    k = ctx.k
-    input, G = rt.widened(input, G)
-    count = (window - 1) // 2
-    count2 = window // 2
-    input_squared = input.square()
-    zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
-    zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
-    part = torch.cat((zeros, input_squared, zeros2), 1)
-    total = part.unfold(1, count2 + count + 1, 1).sum(-1)
-    divisor = (alpha / window * total.narrow(1, 0, input.shape[1])).add_(k)
-    part2 = -beta
-    grad_divisor = (
-        (part2 * G).mul_(input).mul_(divisor ** -(1 + beta))
-        if part2 != 0
-        else G.new_zeros(()).expand(input.shape)
-    )
-    zeros3 = grad_divisor.new_zeros((input.shape[0], count, *input.shape[2:]))
-    zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *input.shape[2:]))
-    part3 = torch.cat((zeros3, grad_divisor, zeros4), 1)
-    total2 = part3.unfold(1, count + count2 + 1, 1).sum(-1)
-    part4 = total2.narrow(1, 0, input.shape[1])
-    grad_input = divisor.pow_(part2).mul_(G).addcmul_(2 * alpha / window * input, part4)
-    return grad_input, None, None, None, None
+    divisor = reuse.add(alpha / window * total.narrow(1, 0, input.shape[1]), k)
+    return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
 
 class _LocalResponseNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, window, alpha, beta, k):
-        return _local_response_norm_forward(input, window, alpha, beta, k)
+    forward = staticmethod(_local_response_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -99,33 +51,36 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _local_response_norm_backward(ctx, G)
         (input,) = ctx.saved_tensors
         window = ctx.window
         alpha = ctx.alpha
         beta = ctx.beta
         k = ctx.k
         input, G = rt.widened(input, G)
+        reuse = rt.reuse(G)
         count = (window - 1) // 2
         count2 = window // 2
         input_squared = input.square()
         zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
         zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
-        divisor = k + alpha / window * torch.cat(
-            (zeros, input_squared, zeros2), 1
-        ).unfold(1, count2 + count + 1, 1).sum(-1).narrow(1, 0, input.shape[1])
-        part = -beta
+        part = torch.cat((zeros, input_squared, zeros2), 1)
+        total = part.unfold(1, count2 + count + 1, 1).sum(-1)
+        divisor = reuse.add(alpha / window * total.narrow(1, 0, input.shape[1]), k)
+        part2 = -beta
         grad_divisor = (
-            part * G * input * divisor ** -(1 + beta)
-            if part != 0
+            reuse.mul(reuse.mul(part2 * G, input), divisor ** -(1 + beta))
+            if part2 != 0
             else G.new_zeros(()).expand(input.shape)
         )
         zeros3 = grad_divisor.new_zeros((input.shape[0], count, *input.shape[2:]))
         zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *input.shape[2:]))
-        grad_input = G * divisor**part + 2 * alpha / window * input * torch.cat(
-            (zeros3, grad_divisor, zeros4), 1
-        ).unfold(1, count + count2 + 1, 1).sum(-1).narrow(1, 0, input.shape[1])
+        part3 = torch.cat((zeros3, grad_divisor, zeros4), 1)
+        total2 = part3.unfold(1, count + count2 + 1, 1).sum(-1)
+        grad_input = reuse.addcmul(
+            reuse.mul(reuse.pow(divisor, part2), G),
+            2 * alpha / window * input,
+            total2.narrow(1, 0, input.shape[1]),
+        )
         return grad_input, None, None, None, None
 
 

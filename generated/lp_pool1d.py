@@ -19,59 +19,16 @@ from . import _runtime as rt
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
-    if rt.unrecorded(input):
-        return _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride)
+    reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
     total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return (total ** rt.ieee_divide(1, norm_type)).to(dtype)
-
-
-def _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return total.pow_(rt.ieee_divide(1, norm_type)).to(dtype)
-
-
-def _lp_pool1d_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    norm_type = ctx.norm_type
-    kernel_size = ctx.kernel_size
-    stride = ctx.stride
-    input, G = rt.widened(input, G)
-    part = input.unfold(2, kernel_size, stride)
-    power = (
-        (part**norm_type).sum(3).pow_(rt.ieee_divide(1, norm_type) - 1)
-        if norm_type != 0
-        else None
-    )
-    product = (
-        (part.mT ** (norm_type - 1)).mul_(power.unsqueeze(2).mul_(G.unsqueeze(2)))
-        if norm_type != 0
-        else None
-    )
-    position = rt.positions(kernel_size, G).unsqueeze(1)
-    added = position + stride * rt.positions(G.shape[2], G)
-    part2 = (
-        product.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
-        if norm_type != 0
-        else None
-    )
-    grad_input = (
-        G.new_zeros(input.shape).index_add_(2, added.flatten(), part2)
-        if norm_type != 0
-        else G.new_zeros(()).expand(input.shape)
-    )
-    return grad_input, None, None, None
+    return reuse.pow(total, rt.ieee_divide(1, norm_type)).to(dtype)
 
 
 class _LpPool1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, norm_type, kernel_size, stride):
-        return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
+    forward = staticmethod(_lp_pool1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -83,21 +40,23 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _lp_pool1d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input, G = rt.widened(input, G)
+        reuse = rt.reuse(G)
         part = input.unfold(2, kernel_size, stride)
         power = (
-            (part**norm_type).sum(3) ** (rt.ieee_divide(1, norm_type) - 1)
+            reuse.pow((part**norm_type).sum(3), rt.ieee_divide(1, norm_type) - 1)
             if norm_type != 0
             else None
         )
         product = (
-            G.unsqueeze(2) * power.unsqueeze(2) * part.mT ** (norm_type - 1)
+            reuse.mul(
+                part.mT ** (norm_type - 1),
+                reuse.mul(power.unsqueeze(2), G.unsqueeze(2)),
+            )
             if norm_type != 0
             else None
         )
@@ -109,7 +68,7 @@ class _LpPool1d(Function):
             else None
         )
         grad_input = (
-            G.new_zeros(input.shape).index_add(2, added.flatten(), part2)
+            reuse.index_add(G.new_zeros(input.shape), 2, added.flatten(), part2)
             if norm_type != 0
             else G.new_zeros(()).expand(input.shape)
         )

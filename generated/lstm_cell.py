@@ -34,29 +34,7 @@ from . import _runtime as rt
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    if rt.unrecorded(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-        return _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
-    product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    part2 = product + product2 if b_ih is None else product + product2 + part
-    a = part2 if b_hh is None else part2 + b_hh.unflatten(0, (4, hx.shape[1]))
-    leave = a.select(1, 3).sigmoid()
-    forget = a.select(1, 1).sigmoid()
-    enter = a.select(1, 0).sigmoid()
-    new = a.select(1, 2).tanh()
-    c = cx * forget + enter * new
-    h = (leave * c.tanh()).to(dtype)
-    c = c.to(dtype)
-    return h, c, leave, forget, enter, new
-
-
-def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+    reuse = rt.reuse(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
@@ -66,74 +44,24 @@ def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
     part2 = (
-        product.add_(product2) if b_ih is None else product.add_(product2).add_(part)
+        reuse.add(product, product2)
+        if b_ih is None
+        else reuse.add(reuse.add(product, product2), part)
     )
-    a = part2 if b_hh is None else part2.add_(b_hh.unflatten(0, (4, hx.shape[1])))
+    a = part2 if b_hh is None else reuse.add(part2, b_hh.unflatten(0, (4, hx.shape[1])))
     leave = a.select(1, 3).sigmoid()
     forget = a.select(1, 1).sigmoid()
     enter = a.select(1, 0).sigmoid()
     new = a.select(1, 2).tanh()
-    c = (cx * forget).addcmul_(enter, new)
-    h = c.tanh().mul_(leave).to(dtype)
+    c = reuse.addcmul(cx * forget, enter, new)
+    h = reuse.mul(c.tanh(), leave).to(dtype)
     c = c.to(dtype)
     return h, c, leave, forget, enter, new
 
 
-def _lstm_cell_backward(ctx, G_h, G_c):
-    input, hx, cx, w_ih, w_hh, _, _, c, leave, forget, enter, new = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-    given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
-    cx, c, leave, forget, enter, new, G_h, G_c = given
-    needs = ctx.needs_input_grad
-    needs_grad_b_ih = needs[5] or needs[6]
-    needs_part3 = needs[3] or needs[4]
-    needs_part2 = needs[0] or needs[1]
-    needs_part = needs_part2 or needs_part3
-    needs_grad_a = needs_part or needs_grad_b_ih
-    grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
-    grad_b_hh = None
-    c_tanh = c.tanh()
-    grad_c = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave).add_(G_c)
-    if needs_grad_a:
-        product = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
-        product2 = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
-        product3 = c_tanh.mul_(torch.ops.aten.sigmoid_backward(G_h, leave))
-        product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
-        grad_a = torch.stack((product, product2, product4, product3), 1)
-    if needs_part:
-        part = rt.flatten(grad_a, 1, 2)
-    if needs_part2:
-        part2 = part.to(low)
-    if needs_part3:
-        part3 = part.mT.to(low)
-    if needs_grad_b_ih:
-        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-    if needs[0]:
-        grad_input = part2 @ w_ih
-    if needs[1]:
-        grad_hx = part2 @ w_hh
-    if needs[2]:
-        grad_cx = grad_c.mul_(forget)
-    if needs[3]:
-        grad_w_ih = part3 @ input
-    if needs[4]:
-        grad_w_hh = part3 @ hx
-    if needs[6]:
-        grad_b_hh = grad_b_ih
-        grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
-    if needs_grad_b_ih:
-        grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
-    return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
-
-
 class _LstmCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-        return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_lstm_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -148,9 +76,74 @@ class _LstmCell(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
+        (
+            input,
+            hx,
+            cx,
+            w_ih,
+            w_hh,
+            b_ih,
+            b_hh,
+            c,
+            leave,
+            forget,
+            enter,
+            new,
+        ) = ctx.saved_tensors
+        grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
+        grad_b_hh = None
         if rt.unrecorded(G_h, G_c):
-            return _lstm_cell_backward(ctx, G_h, G_c)
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, _, _, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+            given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
+            cx, c, leave, forget, enter, new, G_h, G_c = given
+            needs = ctx.needs_input_grad
+            needs_grad_b_ih = needs[5] or needs[6]
+            needs_part3 = needs[3] or needs[4]
+            needs_part2 = needs[0] or needs[1]
+            needs_part = needs_part2 or needs_part3
+            needs_grad_a = needs_part or needs_grad_b_ih
+            c_tanh = c.tanh()
+            grad_c = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave).add_(G_c)
+            if needs_grad_a:
+                product = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
+                product2 = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
+                product3 = c_tanh.mul_(torch.ops.aten.sigmoid_backward(G_h, leave))
+                product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
+                grad_a = torch.stack((product, product2, product4, product3), 1)
+            if needs_part:
+                part = rt.flatten(grad_a, 1, 2)
+            if needs_part2:
+                part2 = part.to(low)
+            if needs_part3:
+                part3 = part.mT.to(low)
+            if needs_grad_b_ih:
+                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
+            if needs[0]:
+                grad_input = part2 @ w_ih
+            if needs[1]:
+                grad_hx = part2 @ w_hh
+            if needs[2]:
+                grad_cx = grad_c.mul_(forget)
+            if needs[3]:
+                grad_w_ih = part3 @ input
+            if needs[4]:
+                grad_w_hh = part3 @ hx
+            if needs[6]:
+                grad_b_hh = grad_b_ih
+                grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
+            if needs_grad_b_ih:
+                grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
+            return (
+                grad_input,
+                grad_hx,
+                grad_cx,
+                grad_w_ih,
+                grad_w_hh,
+                grad_b_ih,
+                grad_b_hh,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
@@ -161,8 +154,6 @@ class _LstmCell(Function):
         needs_part4 = needs[0] or needs[1]
         needs_part3 = needs_part4 or needs_part5
         needs_grad_a = needs_part3 or needs_grad_b_ih
-        grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
-        grad_b_hh = None
         product = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
         product2 = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
         part = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))

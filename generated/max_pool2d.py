@@ -33,10 +33,7 @@ def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
 
 class _MaxPool2d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_height, kernel_width, stride):
-        return _max_pool2d_forward(input, kernel_height, kernel_width, stride)
+    forward = staticmethod(_max_pool2d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

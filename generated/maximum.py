@@ -21,24 +21,9 @@ def _maximum_forward(A, B):
     return torch.maximum(A, B).to(dtype)
 
 
-def _maximum_backward(ctx, G):
-    A, B = ctx.saved_tensors
-    A, B, G = rt.widened(A, B, G)
-    grad_A = grad_B = None
-    chosen = rt.keep_where_(0.5 * G, A == B)
-    if ctx.needs_input_grad[0]:
-        grad_A = rt.where(B < A, G, 0).add_(chosen)
-    if ctx.needs_input_grad[1]:
-        grad_B = rt.where(A < B, G, 0).add_(chosen)
-    return grad_A, grad_B
-
-
 class _Maximum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _maximum_forward(A, B)
+    forward = staticmethod(_maximum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -47,16 +32,15 @@ class _Maximum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _maximum_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        chosen = torch.where(A == B, 0.5 * G, 0)
+        reuse = rt.reuse(G)
+        chosen = rt.keep_where_(0.5 * G, A == B)
         if ctx.needs_input_grad[0]:
-            grad_A = rt.where(B < A, G, 0) + chosen
+            grad_A = reuse.add(rt.where(B < A, G, 0), chosen)
         if ctx.needs_input_grad[1]:
-            grad_B = rt.where(A < B, G, 0) + chosen
+            grad_B = reuse.add(rt.where(A < B, G, 0), chosen)
         return grad_A, grad_B
 
 

@@ -21,39 +21,7 @@ from . import _runtime as rt
 
 
 def _mmd_forward(X, Y, gamma):
-    if rt.unrecorded(X, Y):
-        return _mmd_forward_in_place(X, Y, gamma)
-    dtype = rt.autocast_float32(X, Y)
-    X, Y = rt.widened(X, Y)
-    part = X.detach()
-    mean = part.mean(0)
-    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
-    X_centred = X - centre
-    total = X_centred.square().sum(1, keepdim=True)
-    part2 = -gamma
-    part3 = torch.addmm(total + total.squeeze(1), X_centred, X_centred.mT, alpha=-2)
-    Kxx = (part2 * part3.clamp_min(0)).exp()
-    part4 = Y.detach()
-    mean2 = part4.mean(0)
-    centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
-    X_centred2 = X - centre2
-    Y_centred = Y - centre2
-    total2 = Y_centred.square().sum(1, keepdim=True)
-    total3 = total2.squeeze(1)
-    added = X_centred2.square().sum(1, keepdim=True) + total3
-    Kxy = (
-        part2 * torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-    ).exp()
-    part5 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-    Kyy = (part2 * part5.clamp_min(0)).exp()
-    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
-        0
-    ] + Kyy.mean()
-    distance = distance.to(dtype)
-    return distance, centre, Kxx, centre2, Kxy, Kyy
-
-
-def _mmd_forward_in_place(X, Y, gamma):
+    reuse = rt.reuse(X, Y)
     dtype = rt.autocast_float32(X, Y)
     X, Y = rt.widened(X, Y)
     part = X.detach()
@@ -63,8 +31,8 @@ def _mmd_forward_in_place(X, Y, gamma):
     total = X_centred.square().sum(1, keepdim=True)
     part2 = -gamma
     part3 = total + total.squeeze(1)
-    part4 = torch.addmm(part3, X_centred, X_centred.mT, alpha=-2, out=part3)
-    Kxx = part4.clamp_min_(0).mul_(part2).exp_()
+    part4 = reuse.addmm(part3, X_centred, X_centred.mT, alpha=-2)
+    Kxx = reuse.exp(reuse.mul(reuse.clamp_min(part4, 0), part2))
     part5 = Y.detach()
     mean2 = part5.mean(0)
     centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
@@ -73,11 +41,11 @@ def _mmd_forward_in_place(X, Y, gamma):
     total2 = Y_centred.square().sum(1, keepdim=True)
     total3 = total2.squeeze(1)
     added = X_centred2.square().sum(1, keepdim=True) + total3
-    part6 = torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2, out=added)
-    Kxy = part6.clamp_min_(0).mul_(part2).exp_()
+    part6 = reuse.addmm(added, X_centred2, Y_centred.mT, alpha=-2)
+    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(part6, 0), part2))
     part7 = total2 + total3
-    part8 = torch.addmm(part7, Y_centred, Y_centred.mT, alpha=-2, out=part7)
-    Kyy = part8.clamp_min_(0).mul_(part2).exp_()
+    part8 = reuse.addmm(part7, Y_centred, Y_centred.mT, alpha=-2)
+    Kyy = reuse.exp(reuse.mul(reuse.clamp_min(part8, 0), part2))
     distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
         0
     ] + Kyy.mean()
@@ -85,41 +53,9 @@ def _mmd_forward_in_place(X, Y, gamma):
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
-def _mmd_backward(ctx, G):
-    X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
-    gamma = ctx.gamma
-    given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
-    X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
-    grad_X = grad_Y = None
-    X_centred = X - centre2
-    Y_centred = Y - centre2
-    product = gamma * G
-    if ctx.needs_input_grad[0]:
-        X_centred2 = X - centre
-        difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
-        product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
-        part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2)
-        ratio = part.addcmul_(product2, X_centred2, value=-1).div_(X.shape[0])
-        grad_X = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan))).mul_(
-            product / X.shape[0]
-        )
-    if ctx.needs_input_grad[1]:
-        difference2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(Kxy.mT @ X_centred)
-        product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
-        part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
-        ratio2 = part2.addcmul_(product3, Y_centred, value=-1).div_(Y.shape[0])
-        grad_Y = ratio2.add_(difference2.mul_(4 / (X.shape[0] or math.nan))).mul_(
-            product / Y.shape[0]
-        )
-    return grad_X, grad_Y, None
-
-
 class _Mmd(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(X, Y, gamma):
-        return _mmd_forward(X, Y, gamma)
+    forward = staticmethod(_mmd_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -143,12 +79,38 @@ class _Mmd(Function):
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _mmd_backward(ctx, G)
-        X, Y, _, _, _, _, _ = ctx.saved_tensors
+        X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
-        X, Y, G = rt.widened(X, Y, G)
         grad_X = grad_Y = None
+        if rt.unrecorded(G):
+            given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+            X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
+            X_centred = X - centre2
+            Y_centred = Y - centre2
+            product = gamma * G
+            if ctx.needs_input_grad[0]:
+                X_centred2 = X - centre
+                difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
+                    Kxy @ Y_centred
+                )
+                product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
+                part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2)
+                ratio = part.addcmul_(product2, X_centred2, value=-1).div_(X.shape[0])
+                grad_X = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan))).mul_(
+                    product / X.shape[0]
+                )
+            if ctx.needs_input_grad[1]:
+                difference2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
+                    Kxy.mT @ X_centred
+                )
+                product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
+                part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
+                ratio2 = part2.addcmul_(product3, Y_centred, value=-1).div_(Y.shape[0])
+                grad_Y = ratio2.add_(
+                    difference2.mul_(4 / (X.shape[0] or math.nan))
+                ).mul_(product / Y.shape[0])
+            return grad_X, grad_Y, None
+        X, Y, G = rt.widened(X, Y, G)
         part2 = -gamma
         part4 = Y.detach()
         mean2 = part4.mean(0)

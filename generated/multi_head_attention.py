@@ -107,107 +107,9 @@ def _multi_head_attention_composed(
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
-def _multi_head_attention_backward(ctx, G):
-    (
-        query,
-        key,
-        value,
-        Wq,
-        Wk,
-        Wv,
-        Wo,
-        _,
-        _,
-        _,
-        kept,
-        Q,
-        K,
-        V,
-        context,
-    ) = ctx.saved_tensors
-    num_heads = ctx.num_heads
-    Wq_shape = ctx.Wq_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
-    query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-    kept = rt.cast(wide, kept)[0]
-    needs = ctx.needs_input_grad
-    needs_grad_K = needs[1] or needs[4]
-    needs_grad_V = needs[2] or needs[5] or needs[9]
-    needs_grad_Q = needs[0] or needs[3] or needs[7]
-    needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
-    needs_count = needs_grads or needs[8]
-    grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-    grad_bq = grad_bk = grad_bv = grad_bo = None
-    if needs_count:
-        count = Wq_shape[0] // num_heads
-    if needs_grads:
-        grad_context = G @ Wo
-        count2 = Wq_shape[0] // num_heads
-        part = rt.unflatten(grad_context, 2, (num_heads, count2)).transpose(1, 2)
-        part2 = rt.unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
-        grads = rt.attention_backward(
-            part, Q, K, V, part2, kept, 1 / (math.sqrt(count) or math.nan), None
-        )
-    if needs_grad_Q:
-        grad_Q = grads[0]
-    if needs_grad_V:
-        grad_V = grads[2]
-    if needs_grad_K:
-        grad_K = grads[1]
-    if needs[0]:
-        grad_query = torch.einsum(
-            "ijkl,jlm->ikm", grad_Q, rt.unflatten(Wq, 0, (num_heads, count2))
-        )
-    if needs[1]:
-        grad_key = torch.einsum(
-            "ijkl,jlm->ikm", grad_K, rt.unflatten(Wk, 0, (num_heads, count2))
-        )
-    if needs[2]:
-        grad_value = torch.einsum(
-            "ijkl,jlm->ikm", grad_V, rt.unflatten(Wv, 0, (num_heads, count2))
-        )
-    if needs[3]:
-        grad_Wq = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
-    if needs[4]:
-        grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
-    if needs[5]:
-        grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
-    if needs[6]:
-        grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
-    if needs[7]:
-        grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
-    if needs[8]:
-        grad_bk = rt.flatten(G.new_zeros((num_heads, count), dtype=wide), 0, 1)
-    if needs[9]:
-        grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
-    if needs[10]:
-        grad_bo = G.sum((0, 1))
-    return (
-        grad_query,
-        grad_key,
-        grad_value,
-        grad_Wq,
-        grad_Wk,
-        grad_Wv,
-        grad_Wo,
-        grad_bq,
-        grad_bk,
-        grad_bv,
-        grad_bo,
-        None,
-    )
-
-
 class _MultiHeadAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads):
-        return _multi_head_attention_forward(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
+    forward = staticmethod(_multi_head_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -217,7 +119,6 @@ class _MultiHeadAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
-        ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context
         )
@@ -227,11 +128,99 @@ class _MultiHeadAttention(Function):
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 12
-        if rt.compiles() or rt.unrecorded(G):
-            return _multi_head_attention_backward(ctx, G)
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, _, _, _, _, _ = ctx.saved_tensors
+        (
+            query,
+            key,
+            value,
+            Wq,
+            Wk,
+            Wv,
+            Wo,
+            bq,
+            bk,
+            bv,
+            kept,
+            Q,
+            K,
+            V,
+            context,
+        ) = ctx.saved_tensors
         num_heads = ctx.num_heads
-        Wq_shape = ctx.Wq_shape
+        Wq_shape = Wq.shape
+        grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
+        grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
+        if rt.compiles() or rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+            query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
+            kept = rt.cast(wide, kept)[0]
+            needs = ctx.needs_input_grad
+            needs_grad_K = needs[1] or needs[4]
+            needs_grad_V = needs[2] or needs[5] or needs[9]
+            needs_grad_Q = needs[0] or needs[3] or needs[7]
+            needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
+            needs_count = needs_grads or needs[8]
+            if needs_count:
+                count = Wq_shape[0] // num_heads
+            if needs_grads:
+                grad_context = G @ Wo
+                count2 = Wq_shape[0] // num_heads
+                part = rt.unflatten(grad_context, 2, (num_heads, count2)).transpose(
+                    1, 2
+                )
+                part2 = rt.unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
+                grads = rt.attention_backward(
+                    part, Q, K, V, part2, kept, 1 / (math.sqrt(count) or math.nan), None
+                )
+            if needs_grad_Q:
+                grad_Q = grads[0]
+            if needs_grad_V:
+                grad_V = grads[2]
+            if needs_grad_K:
+                grad_K = grads[1]
+            if needs[0]:
+                grad_query = torch.einsum(
+                    "ijkl,jlm->ikm", grad_Q, rt.unflatten(Wq, 0, (num_heads, count2))
+                )
+            if needs[1]:
+                grad_key = torch.einsum(
+                    "ijkl,jlm->ikm", grad_K, rt.unflatten(Wk, 0, (num_heads, count2))
+                )
+            if needs[2]:
+                grad_value = torch.einsum(
+                    "ijkl,jlm->ikm", grad_V, rt.unflatten(Wv, 0, (num_heads, count2))
+                )
+            if needs[3]:
+                grad_Wq = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
+            if needs[4]:
+                grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
+            if needs[5]:
+                grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+            if needs[6]:
+                grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
+            if needs[7]:
+                grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
+            if needs[8]:
+                grad_bk = rt.flatten(G.new_zeros((num_heads, count), dtype=wide), 0, 1)
+            if needs[9]:
+                grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
+            if needs[10]:
+                grad_bo = G.sum((0, 1))
+            return (
+                grad_query,
+                grad_key,
+                grad_value,
+                grad_Wq,
+                grad_Wk,
+                grad_Wv,
+                grad_Wo,
+                grad_bq,
+                grad_bk,
+                grad_bv,
+                grad_bo,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
@@ -247,8 +236,6 @@ class _MultiHeadAttention(Function):
         needs_part3 = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
-        grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
-        grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         if needs_Wq:
             count = Wq_shape[0] // num_heads
             Wq = rt.unflatten(Wq, 0, (num_heads, count))

@@ -45,6 +45,7 @@ the tangent of weight:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -53,423 +54,55 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
-    if rt.unrecorded(input, target, weight):
-        return _multi_margin_loss_mean_forward_in_place(
-            input, target, weight, p, margin
-        )
+def _multi_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _multi_margin_loss_forward(input, target, weight, p, margin, reduction):
+    reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
     mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.mean().to(dtype)
-
-
-def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = rt.keep_where_(excess.relu_().pow_(p), mask).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.mean().to(dtype)
-
-
-def _multi_margin_loss_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-    excess_positive = excess.relu()
-    if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        product = (
-            p * G
-            if weight is None
-            else p * G * weight.index_select(0, target).unsqueeze(1)
-        )
-        part = p - 1
-        power = (
-            excess_positive**part
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part)
-        )
-        grad_excess = rt.where(
-            mask2, power.mul_(product / (input.shape[0] * input.shape[1])), 0
-        )
-        grad_input = grad_excess.scatter_add(
-            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-        )
-    if ctx.needs_input_grad[2]:
-        chosen = rt.keep_where_(excess_positive.pow_(p), mask)
-        grad_weight = (
-            G
-            / (input.shape[0] * input.shape[1])
-            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
-        )
-    return grad_input, None, grad_weight, None, None
-
-
-class _MultiMarginLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_mean_forward(input, target, weight, p, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _multi_margin_loss_mean_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        p = ctx.p
-        margin = ctx.margin
-        input, weight, G = rt.widened(input, weight, G)
-        grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-        excess_positive = excess.relu()
-        if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            product = (
-                p * G
-                if weight is None
-                else p * G * weight.index_select(0, target).unsqueeze(1)
-            )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            grad_excess = rt.where(
-                mask2, product / (input.shape[0] * input.shape[1]) * power, 0
-            )
-            grad_input = grad_excess.scatter_add(
-                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-            )
-        if ctx.needs_input_grad[2]:
-            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-            grad_weight = (
-                G
-                / (input.shape[0] * input.shape[1])
-                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
-            )
-        return grad_input, None, grad_weight, None, None
-
-
-def _multi_margin_loss_mean_tangent(
-    input, target, weight, p, margin, d_input, d_weight
-):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
-    total = (
-        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
-    )
-    product = d_weight.index_select(0, target) * torch.where(
-        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    part = rt.keep_where_(
+        reuse.pow(rt.guarded(reuse.relu(excess), mask, 1), p), mask
     ).sum(1)
-    product2 = p * weight.index_select(0, target) * total if mask2 else None
-    d_loss = (
-        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
-    ) / d_input.shape[1]
-    return d_loss.mean()
-
-
-class _MultiMarginLossMeanDual(_MultiMarginLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLossMean.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, weight, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, average = rt.primals(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        with rt.in_forward_mode():
-            d_average = _multi_margin_loss_mean_tangent(
-                input, target, weight, p, margin, d_input, d_weight
-            )
-            return d_average.to(average.dtype)
-
-
-def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    if rt.unrecorded(input, target, weight):
-        return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
     part2 = part if weight is None else weight.index_select(0, target) * part
     loss = part2 / input.shape[1]
-    return loss.sum().to(dtype)
+    return _multi_margin_loss_reduced(loss, reduction).to(dtype)
 
 
-def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = rt.keep_where_(excess.relu_().pow_(p), mask).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.sum().to(dtype)
-
-
-def _multi_margin_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-    excess_positive = excess.relu()
-    if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        ratio = (
-            p * G / input.shape[1]
-            if weight is None
-            else p * G * weight.index_select(0, target).unsqueeze(1) / input.shape[1]
-        )
-        grad_excess = rt.where(mask2, (excess_positive ** (p - 1)).mul_(ratio), 0)
-        grad_input = grad_excess.scatter_add(
-            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-        )
-    if ctx.needs_input_grad[2]:
-        chosen = rt.keep_where_(excess_positive.pow_(p), mask)
-        grad_weight = (
-            G
-            / input.shape[1]
-            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
-        )
-    return grad_input, None, grad_weight, None, None
-
-
-class _MultiMarginLossSum(Function):
+class _MultiMarginLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_sum_forward(input, target, weight, p, margin)
+    forward = staticmethod(_multi_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
+        input, target, weight, p, margin, reduction = inputs
         ctx.p = p
         ctx.margin = margin
+        ctx.reduction = reduction
         ctx.save_for_backward(
             input, target, weight if ctx.needs_input_grad[0] else None
         )
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _multi_margin_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = target.shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-        excess_positive = excess.relu()
-        if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            ratio = (
-                p * G / input.shape[1]
-                if weight is None
-                else p
-                * G
-                * weight.index_select(0, target).unsqueeze(1)
-                / input.shape[1]
-            )
-            grad_excess = rt.where(
-                mask2, ratio * torch.where(mask2, excess_positive, 1) ** (p - 1), 0
-            )
-            grad_input = grad_excess.scatter_add(
-                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-            )
-        if ctx.needs_input_grad[2]:
-            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
-            grad_weight = (
-                G
-                / input.shape[1]
-                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
-            )
-        return grad_input, None, grad_weight, None, None
-
-
-def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
-    total2 = (
-        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
-    )
-    product = d_weight.index_select(0, target) * torch.where(
-        mask, torch.where(mask, excess_positive, 1) ** p, 0
-    ).sum(1)
-    product2 = p * weight.index_select(0, target) * total2 if mask2 else None
-    d_loss = (
-        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
-    ) / d_input.shape[1]
-    return d_loss.sum()
-
-
-class _MultiMarginLossSumDual(_MultiMarginLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLossSum.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, weight, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, total = rt.primals(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        with rt.in_forward_mode():
-            d_total = _multi_margin_loss_sum_tangent(
-                input, target, weight, p, margin, d_input, d_weight
-            )
-            return d_total.to(total.dtype)
-
-
-def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    if rt.unrecorded(input, target, weight):
-        return _multi_margin_loss_none_forward_in_place(
-            input, target, weight, p, margin
-        )
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.to(dtype)
-
-
-def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = rt.keep_where_(excess.relu_().pow_(p), mask).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
-    return loss.to(dtype)
-
-
-def _multi_margin_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-    excess_positive = excess.relu()
-    if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        product = (
-            p * G.unsqueeze(1)
-            if weight is None
-            else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
-        )
-        part = p - 1
-        power = (
-            excess_positive**part
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part)
-        )
-        grad_excess = rt.where(mask2, power.mul_(product / input.shape[1]), 0)
-        grad_input = grad_excess.scatter_add(
-            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-        )
-    if ctx.needs_input_grad[2]:
-        chosen = rt.keep_where_(excess_positive.pow_(p), mask)
-        grad_weight = (
-            G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
-            / input.shape[1]
-        )
-    return grad_input, None, grad_weight, None, None
-
-
-class _MultiMarginLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_none_forward(input, target, weight, p, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _multi_margin_loss_none_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        p = ctx.p
-        margin = ctx.margin
-        input, weight, G = rt.widened(input, weight, G)
-        grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         excess_positive = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -479,22 +112,29 @@ class _MultiMarginLossNone(Function):
                 if weight is None
                 else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            grad_excess = rt.where(mask2, product / input.shape[1] * power, 0)
+            part = p - 1
+            power = (
+                rt.guarded(excess_positive, mask2, 1) ** part
+                if ctx.needs_input_grad[2]
+                else reuse.pow(rt.guarded(excess_positive, mask2, 1), part)
+            )
+            grad_excess = rt.where(mask2, reuse.mul(power, product / input.shape[1]), 0)
             grad_input = grad_excess.scatter_add(
                 1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            chosen = rt.keep_where_(
+                reuse.pow(rt.guarded(excess_positive, mask, 1), p), mask
+            )
             grad_weight = (
                 G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
                 / input.shape[1]
             )
-        return grad_input, None, grad_weight, None, None
+        return grad_input, None, grad_weight, None, None, None
 
 
-def _multi_margin_loss_none_tangent(
-    input, target, weight, p, margin, d_input, d_weight
+def _multi_margin_loss_tangent(
+    input, target, weight, p, margin, reduction, d_input, d_weight
 ):
     if weight is None:
         weight = input.new_full((), 1).expand((input.shape[1],))
@@ -515,54 +155,40 @@ def _multi_margin_loss_none_tangent(
         mask, torch.where(mask, excess_positive, 1) ** p, 0
     ).sum(1)
     product2 = p * weight.index_select(0, target) * total if mask2 else None
-    return (
+    d_loss = (
         product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
     ) / d_input.shape[1]
+    return _multi_margin_loss_reduced(d_loss, reduction)
 
 
-class _MultiMarginLossNoneDual(_MultiMarginLossNone):
+class _MultiMarginLossDual(_MultiMarginLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _MultiMarginLossNone.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
+        _MultiMarginLoss.setup_context(ctx, inputs, output)
+        input, target, weight, _, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, weight, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
+    def jvp(ctx, d_input, _target, d_weight, _p, _margin, _reduction):
         input, target, weight, loss = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _multi_margin_loss_none_tangent(
-                input, target, weight, p, margin, d_input, d_weight
+            d_loss = _multi_margin_loss_tangent(
+                input, target, weight, p, margin, reduction, d_input, d_weight
             )
             return d_loss.to(loss.dtype)
 
 
-_OPTIONS = {
-    "mean": (
-        _MultiMarginLossMean,
-        _MultiMarginLossMeanDual,
-        _multi_margin_loss_mean_forward,
-    ),
-    "sum": (
-        _MultiMarginLossSum,
-        _MultiMarginLossSumDual,
-        _multi_margin_loss_sum_forward,
-    ),
-    "none": (
-        _MultiMarginLossNone,
-        _MultiMarginLossNoneDual,
-        _multi_margin_loss_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def multi_margin_loss(
@@ -602,11 +228,10 @@ def multi_margin_loss(
         raise rt.explained(
             "multi_margin_loss", signature, input, target, weight, reduction
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, p, margin)
+        return _MultiMarginLossDual.apply(input, target, weight, p, margin, reduction)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight, p, margin)
-    return rt.apply(function, input, target, weight, p, margin)
+        return _multi_margin_loss_forward(input, target, weight, p, margin, reduction)
+    return rt.apply(_MultiMarginLoss, input, target, weight, p, margin, reduction)

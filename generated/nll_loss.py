@@ -64,41 +64,9 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     )
 
 
-def _nll_loss_mean_backward(ctx, G):
-    input, target, weight, average = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, average, G = rt.widened(input, weight, average, G)
-    grad_input = grad_weight = None
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    total = (
-        mask.sum(dtype=G.dtype)
-        if weight is None
-        else torch.where(mask, weight.index_select(0, chosen), 0).sum()
-    )
-    if ctx.needs_input_grad[0]:
-        ratio = (G / total).expand(target.shape)
-        grad_input = rt.nll_loss_backward(
-            ratio, target, weight, ignore_index, 1, input_shape[1]
-        )
-    if ctx.needs_input_grad[2]:
-        part = -G
-        product = part / total * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        grad_weight = (
-            G.new_zeros((input_shape[1],))
-            .index_add(0, chosen, torch.where(mask, part * average / total, 0))
-            .index_add(0, chosen, torch.where(mask, product, 0))
-        )
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_mean_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -115,8 +83,6 @@ class _NllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
@@ -124,6 +90,26 @@ class _NllLossMean(Function):
         grad_input = grad_weight = None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
+        if rt.unrecorded(G):
+            total = (
+                mask.sum(dtype=G.dtype)
+                if weight is None
+                else torch.where(mask, weight.index_select(0, chosen), 0).sum()
+            )
+            if ctx.needs_input_grad[0]:
+                ratio = (G / total).expand(target.shape)
+                grad_input = rt.nll_loss_backward(
+                    ratio, target, weight, ignore_index, 1, input_shape[1]
+                )
+            if ctx.needs_input_grad[2]:
+                part = -G
+                product = part / total * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                grad_weight = (
+                    G.new_zeros((input_shape[1],))
+                    .index_add(0, chosen, torch.where(mask, part * average / total, 0))
+                    .index_add(0, chosen, torch.where(mask, product, 0))
+                )
+            return grad_input, None, grad_weight, None
         picked = None if weight is None else weight.index_select(0, chosen)
         total = (
             mask.sum(dtype=G.dtype)
@@ -205,33 +191,9 @@ def _nll_loss_sum_forward(input, target, weight, ignore_index):
     return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
-def _nll_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    if ctx.needs_input_grad[0]:
-        grad_input = rt.nll_loss_backward(
-            G.expand(target.shape), target, weight, ignore_index, 1, input_shape[1]
-        )
-    if ctx.needs_input_grad[2]:
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
-            0,
-            chosen,
-            torch.where(mask, input.gather(1, chosen.unsqueeze(1)).squeeze(1), 0),
-        )
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_sum_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -246,13 +208,32 @@ class _NllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.nll_loss_backward(
+                    G.expand(target.shape),
+                    target,
+                    weight,
+                    ignore_index,
+                    1,
+                    input_shape[1],
+                )
+            if ctx.needs_input_grad[2]:
+                mask = target != ignore_index
+                chosen = torch.where(mask, target, 0)
+                grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+                    0,
+                    chosen,
+                    torch.where(
+                        mask, input.gather(1, chosen.unsqueeze(1)).squeeze(1), 0
+                    ),
+                )
+            return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)
@@ -321,32 +302,9 @@ def _nll_loss_none_forward(input, target, weight, ignore_index):
     return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
-def _nll_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    if ctx.needs_input_grad[0]:
-        grad_input = rt.nll_loss_backward(
-            G, target, weight, ignore_index, 1, input_shape[1]
-        )
-    if ctx.needs_input_grad[2]:
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        grad_weight = -G.new_zeros((input_shape[1],)).index_add(
-            0, chosen, torch.where(mask, product, 0)
-        )
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_none_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -361,13 +319,24 @@ class _NllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.nll_loss_backward(
+                    G, target, weight, ignore_index, 1, input_shape[1]
+                )
+            if ctx.needs_input_grad[2]:
+                mask = target != ignore_index
+                chosen = torch.where(mask, target, 0)
+                product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+                    0, chosen, torch.where(mask, product, 0)
+                )
+            return grad_input, None, grad_weight, None
         mask = target != ignore_index
         chosen = torch.where(mask, target, 0)
         chosen2 = chosen.unsqueeze(1)

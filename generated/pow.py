@@ -21,25 +21,9 @@ def _pow_forward(A, B):
     return torch.pow(A, B).to(dtype)
 
 
-def _pow_backward(ctx, G):
-    A, B, F = ctx.saved_tensors
-    A, B, F, G = rt.widened(A, B, F, G)
-    grad_A = grad_B = None
-    if ctx.needs_input_grad[0]:
-        mask = B != 0
-        grad_A = rt.keep_where_((G * B).mul_(torch.pow(A, B - 1)), mask)
-    if ctx.needs_input_grad[1]:
-        mask2 = ~((A == 0) & (B >= 0))
-        grad_B = rt.where(mask2, (G * F).mul_(A.log()), 0)
-    return grad_A, grad_B
-
-
 class _Pow(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _pow_forward(A, B)
+    forward = staticmethod(_pow_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -49,21 +33,17 @@ class _Pow(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _pow_backward(ctx, G)
         A, B, F = ctx.saved_tensors
         A, B, F, G = rt.widened(A, B, F, G)
         grad_A = grad_B = None
+        reuse = rt.reuse(G)
         if ctx.needs_input_grad[0]:
             mask = B != 0
-            grad_A = torch.where(
-                mask,
-                G * B * torch.pow(torch.where(mask, A, 1), torch.where(mask, B - 1, 1)),
-                0,
-            )
+            part = torch.pow(rt.guarded(A, mask, 1), rt.guarded(B - 1, mask, 1))
+            grad_A = rt.keep_where_(reuse.mul(G * B, part), mask)
         if ctx.needs_input_grad[1]:
             mask2 = ~((A == 0) & (B >= 0))
-            grad_B = rt.where(mask2, G * F * torch.where(mask2, A, 1).log(), 0)
+            grad_B = rt.where(mask2, reuse.mul(G * F, rt.guarded(A, mask2, 1).log()), 0)
         return grad_A, grad_B
 
 

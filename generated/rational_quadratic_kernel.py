@@ -22,8 +22,7 @@ from . import _runtime as rt
 
 
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
-    if rt.unrecorded(x1, x2):
-        return _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -33,68 +32,19 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    D = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    ).clamp_min(0)
-    K = ((1 + rt.ieee_divide(gamma, alpha) * D) ** -alpha).to(dtype)
-    return K, centre, D
-
-
-def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    part2 = reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2)
     total = x1_centred.square().sum(-1, keepdim=True)
-    D = (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
-    K = (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-alpha).to(dtype)
-    return K, centre, D
-
-
-def _rational_quadratic_kernel_backward(ctx, G):
-    x1, x2, centre, D = ctx.saved_tensors
-    gamma = ctx.gamma
-    alpha = ctx.alpha
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    grad_D = (
-        (-gamma * G).mul_((rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha)))
-        if -alpha != 0
-        else G.new_zeros(()).expand(G.shape)
+    D = reuse.clamp_min(
+        reuse.sub(total + x2_centred.square().sum(-1).unsqueeze(-2), part2), 0
     )
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (
-            (grad_D.sum(-1, keepdim=True) * x1_centred)
-            .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (
-            x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
-            .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    return grad_x1, grad_x2, None, None
+    part3 = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
+    K = part3.to(dtype)
+    return K, centre, D
 
 
 class _RationalQuadraticKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, alpha):
-        return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
+    forward = staticmethod(_rational_quadratic_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -112,15 +62,39 @@ class _RationalQuadraticKernel(Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _rational_quadratic_kernel_backward(ctx, G)
-        x1, x2, _, _ = ctx.saved_tensors
+        x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
+        grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            grad_D = (
+                (-gamma * G).mul_(
+                    (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
+                )
+                if -alpha != 0
+                else G.new_zeros(()).expand(G.shape)
+            )
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (
+                    (grad_D.sum(-1, keepdim=True) * x1_centred)
+                    .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (
+                    x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
+                    .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            return grad_x1, grad_x2, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = rt.cast(wide, x1, x2, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

@@ -16,8 +16,7 @@ from . import _runtime as rt
 
 
 def _rbf_kernel_forward(x1, x2, gamma):
-    if rt.unrecorded(x1, x2):
-        return _rbf_kernel_forward_in_place(x1, x2, gamma)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -27,63 +26,18 @@ def _rbf_kernel_forward(x1, x2, gamma):
     centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
+    difference = reuse.sub(
         x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+        + x2_centred.square().sum(-1).unsqueeze(-2),
+        reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2),
     )
-    K = (-gamma * difference.clamp_min(0)).exp().to(dtype)
+    K = reuse.exp(reuse.mul(reuse.clamp_min(difference, 0), -gamma)).to(dtype)
     return K, centre
-
-
-def _rbf_kernel_forward_in_place(x1, x2, gamma):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-    ).sub_((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2))
-    K = difference.clamp_min_(0).mul_(-gamma).exp_().to(dtype)
-    return K, centre
-
-
-def _rbf_kernel_backward(ctx, G):
-    x1, x2, K, centre = ctx.saved_tensors
-    gamma = ctx.gamma
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
-    grad_x1 = grad_x2 = None
-    x2_centred = x2 - centre.unsqueeze(-2)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    product = 2 * gamma
-    product2 = G * K
-    if ctx.needs_input_grad[0]:
-        product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = product3.addcmul_(
-            product2.sum(-1, keepdim=True), x1_centred, value=-1
-        ).mul_(product)
-    if ctx.needs_input_grad[1]:
-        product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = product4.addcmul_(
-            product2.sum(-2).unsqueeze(-1), x2_centred, value=-1
-        ).mul_(product)
-    return grad_x1, grad_x2, None
 
 
 class _RbfKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma):
-        return _rbf_kernel_forward(x1, x2, gamma)
+    forward = staticmethod(_rbf_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -100,14 +54,31 @@ class _RbfKernel(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _rbf_kernel_backward(ctx, G)
-        x1, x2, K, _ = ctx.saved_tensors
+        x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
+        grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            product = 2 * gamma
+            product2 = G * K
+            if ctx.needs_input_grad[0]:
+                product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
+                grad_x1 = product3.addcmul_(
+                    product2.sum(-1, keepdim=True), x1_centred, value=-1
+                ).mul_(product)
+            if ctx.needs_input_grad[1]:
+                product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
+                grad_x2 = product4.addcmul_(
+                    product2.sum(-2).unsqueeze(-1), x2_centred, value=-1
+                ).mul_(product)
+            return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        grad_x1 = grad_x2 = None
         part = x2.detach()
         mean = part.mean(-2)
         centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)

@@ -32,29 +32,9 @@ def _relative_shift_forward(input):
     )
 
 
-def _relative_shift_backward(ctx, G):
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    difference = input_shape[-1] + 1 - input_shape[-2]
-    G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-    position = rt.positions(G.shape[1], G)
-    difference2 = rt.positions(G.shape[2], G).unsqueeze(1) - position
-    part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put_(
-        ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
-        G.permute(1, 2, 0),
-        accumulate=True,
-    )
-    grad_input = part.transpose(0, 2).reshape(input_shape)
-    return grad_input
-
-
 class _RelativeShift(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _relative_shift_forward(input)
+    forward = staticmethod(_relative_shift_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -65,16 +45,17 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _relative_shift_backward(ctx, G)
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         difference = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
         position = rt.positions(G.shape[1], G)
         difference2 = rt.positions(G.shape[2], G).unsqueeze(1) - position
-        part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put(
+        zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+        part = reuse.index_put(
+            zeros,
             ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
             G.permute(1, 2, 0),
             accumulate=True,

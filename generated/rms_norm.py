@@ -19,8 +19,7 @@ from . import _runtime as rt
 
 
 def _rms_norm_forward(input, weight, eps):
-    if rt.unrecorded(input, weight):
-        return _rms_norm_forward_in_place(input, weight, eps)
+    reuse = rt.reuse(input, weight)
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
     s_shape = weight.shape
@@ -29,54 +28,14 @@ def _rms_norm_forward(input, weight, eps):
     input = input.reshape((math.prod(p_shape), size))
     weight = weight.reshape((size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
+    output = reuse.mul(weight * rstd.unsqueeze(1), input).reshape((*p_shape, *s_shape))
     output = rt.no_view(output.to(dtype))
     return output, rstd
-
-
-def _rms_norm_forward_in_place(input, weight, eps):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), size))
-    weight = weight.reshape((size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()
-    output = (weight * rstd.unsqueeze(1)).mul_(input).reshape((*p_shape, *s_shape))
-    output = rt.no_view(output.to(dtype))
-    return output, rstd
-
-
-def _rms_norm_backward(ctx, G):
-    input, weight, rstd = ctx.saved_tensors
-    s_shape = ctx.s_shape
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    weight_shape = ctx.weight_shape
-    input, weight, rstd, G = rt.widened(input, weight, rstd, G)
-    grad_input = grad_weight = None
-    size = math.prod(p_shape)
-    size2 = math.prod(s_shape)
-    input = input.reshape((size, size2))
-    G = G.reshape((size, size2))
-    product = G * input
-    if ctx.needs_input_grad[0]:
-        weight = weight.reshape((size2,))
-        product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-        part = (weight * G).addcmul_(product2 / input.shape[1], input, value=-1)
-        grad_input = part.mul_(rstd.unsqueeze(1)).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        grad_weight = (product.mT @ rstd).reshape(weight_shape)
-    return grad_input, grad_weight, None
 
 
 class _RmsNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, eps):
-        return _rms_norm_forward(input, weight, eps)
+    forward = staticmethod(_rms_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -89,7 +48,6 @@ class _RmsNorm(Function):
         ctx.eps = eps
         ctx.s_shape = s_shape
         ctx.p_shape = p_shape
-        ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
@@ -98,16 +56,29 @@ class _RmsNorm(Function):
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _rms_norm_backward(ctx, G)
-        input, weight, _ = ctx.saved_tensors
-        eps = ctx.eps
+        input, weight, rstd = ctx.saved_tensors
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape
-        input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
-        input, weight, G = rt.widened(input, weight, G)
+        input_shape = input.shape
         grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            input, weight, rstd, G = rt.widened(input, weight, rstd, G)
+            size = math.prod(p_shape)
+            size2 = math.prod(s_shape)
+            input = input.reshape((size, size2))
+            G = G.reshape((size, size2))
+            product = G * input
+            if ctx.needs_input_grad[0]:
+                weight = weight.reshape((size2,))
+                product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
+                part = (weight * G).addcmul_(product2 / input.shape[1], input, value=-1)
+                grad_input = part.mul_(rstd.unsqueeze(1)).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                grad_weight = (product.mT @ rstd).reshape(weight_shape)
+            return grad_input, grad_weight, None
+        eps = ctx.eps
+        input, weight, G = rt.widened(input, weight, G)
         size = math.prod(p_shape)
         size2 = math.prod(s_shape)
         input = input.reshape((size, size2))

@@ -17,8 +17,7 @@ from . import _runtime as rt
 
 
 def _rotary_embedding_forward(x, base):
-    if rt.unrecorded(x):
-        return _rotary_embedding_forward_in_place(x, base)
+    reuse = rt.reuse(x)
     dtype = rt.autocast_float32(x)
     x = rt.widened(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
@@ -28,54 +27,17 @@ def _rotary_embedding_forward(x, base):
         -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
     u = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    output = (
-        angle.cos().unsqueeze(1) * pair
-        + u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+    output = reuse.addcmul(
+        angle.cos().unsqueeze(1) * pair,
+        u.unsqueeze(1) * angle.sin().unsqueeze(1),
+        pair.flip(-2),
     ).flatten(-2, -1)
     return rt.no_view(output.to(dtype))
 
 
-def _rotary_embedding_forward_in_place(x, base):
-    dtype = rt.autocast_float32(x)
-    x = rt.widened(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    part = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    angle = part * torch.pow(
-        x.new_full((), base),
-        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
-    )
-    u = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    output = (
-        (angle.cos().unsqueeze(1) * pair)
-        .addcmul_(u.unsqueeze(1) * angle.sin().unsqueeze(1), pair.flip(-2))
-        .flatten(-2, -1)
-    )
-    return rt.no_view(output.to(dtype))
-
-
-def _rotary_embedding_backward(ctx, G):
-    base = ctx.base
-    x_shape = ctx.x_shape
-    G = rt.widened(G)[0]
-    G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
-    part = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-    angle = part * torch.pow(
-        G.new_full((), base), -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
-    )
-    u = (2 * rt.positions(2, G) - 1).to(G.dtype)
-    product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
-    grad_x = rt.flatten(
-        (angle.cos().unsqueeze(1) * G).addcmul_(product, G.flip(-2)), -2, -1
-    )
-    return grad_x, None
-
-
 class _RotaryEmbedding(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, base):
-        return _rotary_embedding_forward(x, base)
+    forward = staticmethod(_rotary_embedding_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -85,11 +47,10 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _rotary_embedding_backward(ctx, G)
         base = ctx.base
         x_shape = ctx.x_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
         part = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
         angle = part * torch.pow(
@@ -97,11 +58,9 @@ class _RotaryEmbedding(Function):
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
         u = (2 * rt.positions(2, G) - 1).to(G.dtype)
+        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
         grad_x = rt.flatten(
-            angle.cos().unsqueeze(1) * G
-            + u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2),
-            -2,
-            -1,
+            reuse.addcmul(angle.cos().unsqueeze(1) * G, product, G.flip(-2)), -2, -1
         )
         return grad_x, None
 

@@ -27,10 +27,7 @@ def _same_conv1d_forward(input, weight, bias, padding):
 
 class _SameConv1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, padding):
-        return _same_conv1d_forward(input, weight, bias, padding)
+    forward = staticmethod(_same_conv1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -17,8 +17,7 @@ from . import _runtime as rt
 
 
 def _segment_max_forward(data, segment_ids, num_segments):
-    if rt.unrecorded(data, segment_ids):
-        return _segment_max_forward_in_place(data, segment_ids, num_segments)
+    reuse = rt.reuse(data, segment_ids)
     dtype = data.dtype
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
@@ -29,81 +28,32 @@ def _segment_max_forward(data, segment_ids, num_segments):
         (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
     ).unsqueeze(1)
     output = (
-        part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
+        reuse.scatter_reduce(part, 0, chosen.expand(data.shape), data, "amax")
         .narrow(0, 0, num_segments)
         .reshape((num_segments, *q_shape))
     )
     return rt.no_view(output.to(dtype))
-
-
-def _segment_max_forward_in_place(data, segment_ids, num_segments):
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    chosen = torch.where(
-        (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
-    ).unsqueeze(1)
-    output = (
-        part.scatter_reduce_(0, chosen.expand(data.shape), data, "amax")
-        .narrow(0, 0, num_segments)
-        .reshape((num_segments, *q_shape))
-    )
-    return rt.no_view(output.to(dtype))
-
-
-def _segment_max_backward(ctx, G):
-    data, segment_ids, output = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    data, output, G = rt.widened(data, output, G)
-    size = math.prod(q_shape)
-    data = data.reshape((data_shape[0], size))
-    output = output.reshape((num_segments, size))
-    G = G.reshape((num_segments, size))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, 0)
-    mask2 = data == output.index_select(0, chosen)
-    mask3 = mask.unsqueeze(1)
-    placed = rt.index_add_inside(
-        G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
-    )
-    chosen2 = placed.index_select(0, chosen)
-    grad_data = rt.keep_where_(
-        G.index_select(0, chosen).div_(chosen2), mask3 & mask2
-    ).reshape(data_shape)
-    return grad_data, None, None
 
 
 class _SegmentMax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_max_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_max_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         data, segment_ids, num_segments = inputs
         output = result
-        q_shape = data.shape[1:]
         ctx.num_segments = num_segments
-        ctx.q_shape = q_shape
-        ctx.data_shape = data.shape
         ctx.save_for_backward(data, segment_ids, output)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _segment_max_backward(ctx, G)
         data, segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
-        q_shape = ctx.q_shape
-        data_shape = ctx.data_shape
+        q_shape = data.shape[1:]
+        data_shape = data.shape
         data, output, G = rt.widened(data, output, G)
+        reuse = rt.reuse(G)
         size = math.prod(q_shape)
         data = data.reshape((data_shape[0], size))
         output = output.reshape((num_segments, size))
@@ -115,9 +65,9 @@ class _SegmentMax(Function):
         placed = rt.index_add_inside(
             G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
         )
-        chosen2 = torch.where(mask3, placed.index_select(0, chosen), 1)
-        grad_data = torch.where(
-            mask3 & mask2, G.index_select(0, chosen) / chosen2, 0
+        chosen2 = rt.guarded(placed.index_select(0, chosen), mask3, 1)
+        grad_data = rt.keep_where_(
+            reuse.div(G.index_select(0, chosen), chosen2), mask3 & mask2
         ).reshape(data_shape)
         return grad_data, None, None
 

@@ -17,8 +17,7 @@ from . import _runtime as rt
 
 
 def _segment_mean_forward(data, segment_ids, num_segments):
-    if rt.unrecorded(data, segment_ids):
-        return _segment_mean_forward_in_place(data, segment_ids, num_segments)
+    reuse = rt.reuse(data, segment_ids)
     dtype = data.dtype
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
@@ -31,33 +30,13 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     part2 = rt.index_add_inside(
         segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
     ).to(data.dtype)
-    output = (placed / part2.unsqueeze(1)).reshape((num_segments, *q_shape))
-    return rt.no_view(output.to(dtype))
-
-
-def _segment_mean_forward_in_place(data, segment_ids, num_segments):
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed = rt.index_add_inside(
-        data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
-    )
-    part2 = rt.index_add_inside(
-        segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
-    ).to(data.dtype)
-    output = placed.div_(part2.unsqueeze(1)).reshape((num_segments, *q_shape))
+    output = reuse.div(placed, part2.unsqueeze(1)).reshape((num_segments, *q_shape))
     return rt.no_view(output.to(dtype))
 
 
 class _SegmentMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_mean_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

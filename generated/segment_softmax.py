@@ -23,74 +23,29 @@ from . import _runtime as rt
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
-    if rt.unrecorded(data, segment_ids):
-        return _segment_softmax_forward_in_place(data, segment_ids, num_segments)
+    reuse = rt.reuse(data, segment_ids)
     dtype = rt.autocast_float32(data)
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce(
-        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    part = data.new_full((num_segments, data.shape[1]), -math.inf)
+    placed = reuse.scatter_reduce(
+        part, 0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
     )
     chosen = torch.where(placed.isfinite(), placed, 0)
-    e = (data - chosen.index_select(0, segment_ids)).exp()
+    e = reuse.exp(data - chosen.index_select(0, segment_ids))
     zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = chosen + zeros.index_add(0, segment_ids, e).log()
-    output = (
-        (data - lse.index_select(0, segment_ids))
-        .exp()
-        .reshape((data_shape[0], *q_shape))
+    lse = reuse.add(chosen, reuse.log(reuse.index_add(zeros, 0, segment_ids, e)))
+    output = reuse.exp(data - lse.index_select(0, segment_ids)).reshape(
+        (data_shape[0], *q_shape)
     )
     return rt.no_view(output.to(dtype))
-
-
-def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
-    dtype = rt.autocast_float32(data)
-    data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce_(
-        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
-    )
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    e = (data - chosen.index_select(0, segment_ids)).exp_()
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = chosen.add_(zeros.index_add_(0, segment_ids, e).log_())
-    output = (
-        (data - lse.index_select(0, segment_ids))
-        .exp_()
-        .reshape((data_shape[0], *q_shape))
-    )
-    return rt.no_view(output.to(dtype))
-
-
-def _segment_softmax_backward(ctx, G):
-    segment_ids, output = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    output, G = rt.widened(output, G)
-    size = math.prod(q_shape)
-    output = output.reshape((data_shape[0], size))
-    G = G.reshape((data_shape[0], size))
-    grad_lse = (
-        G.new_zeros((num_segments, output.shape[1]))
-        .index_add_(0, segment_ids, G * output)
-        .neg_()
-    )
-    product = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
-    grad_data = product.reshape(data_shape)
-    return grad_data, None, None
 
 
 class _SegmentSoftmax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_softmax_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_softmax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -104,20 +59,18 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _segment_softmax_backward(ctx, G)
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
         output, G = rt.widened(output, G)
+        reuse = rt.reuse(G)
         size = math.prod(q_shape)
         output = output.reshape((data_shape[0], size))
         G = G.reshape((data_shape[0], size))
-        grad_lse = -G.new_zeros((num_segments, output.shape[1])).index_add(
-            0, segment_ids, G * output
-        )
-        product = output * (grad_lse.index_select(0, segment_ids) + G)
+        zeros = G.new_zeros((num_segments, output.shape[1]))
+        grad_lse = reuse.neg(reuse.index_add(zeros, 0, segment_ids, G * output))
+        product = reuse.mul(reuse.add(grad_lse.index_select(0, segment_ids), G), output)
         grad_data = product.reshape(data_shape)
         return grad_data, None, None
 

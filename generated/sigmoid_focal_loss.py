@@ -52,127 +52,97 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
-    if rt.unrecorded(input, target):
-        return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(-input)
-    )
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
-    return (balance * entropy * wrong**gamma).to(dtype)
+def _sigmoid_focal_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
+def _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    part = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
+    balance = reuse.add(alpha * target, (1 - alpha) * u)
+    part = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    entropy = reuse.neg(reuse.addcmul(part, u, torch.nn.functional.logsigmoid(-input)))
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
-    return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
+    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
+    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
+    return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
 
 
-def _sigmoid_focal_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
-    probability = input.sigmoid()
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
-        )
-        product = u.mul_(power2).add_(chosen).mul_(probability)
-        grad_input = (G * balance).mul_(
-            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        )
-    if ctx.needs_input_grad[1]:
-        chosen2 = (
-            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-            if mask
-            else zeros
-        )
-        grad_target = (
-            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
-            .addcmul_(balance.mul_(input), power2, value=-1)
-            .mul_(G)
-        )
-    return grad_input, grad_target, None, None
-
-
-class _SigmoidFocalLossNone(Function):
+class _SigmoidFocalLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_none_forward(input, target, alpha, gamma)
+    forward = staticmethod(_sigmoid_focal_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
+        input, target, alpha, gamma, reduction = inputs
         ctx.alpha = alpha
         ctx.gamma = gamma
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_focal_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        u = 1 - target
         difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        balance = reuse.add(alpha * target, difference * u)
         probability = input.sigmoid()
         part = -input
-        entropy = -(
-            target * torch.nn.functional.logsigmoid(input)
-            + u2 * torch.nn.functional.logsigmoid(part)
+        part2 = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        entropy = reuse.neg(
+            reuse.addcmul(part2, u, torch.nn.functional.logsigmoid(part))
         )
-        u = 1 - probability
-        wrong = target * u + probability * u2
+        u2 = 1 - probability
+        wrong = reuse.addcmul(target * u2, probability, u)
         zeros = G.new_zeros(()).expand(input.shape)
         power = wrong ** (gamma - 1)
         mask = gamma != 0
-        power2 = wrong**gamma
+        power2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product - target * power2 * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
-            grad_target = G * (
-                entropy * (chosen2 + (alpha - difference) * power2)
-                - input * balance * power2
+            chosen = (
+                reuse.mul(reuse.mul(reuse.mul(gamma * entropy, u2), power), u - target)
+                if mask
+                else zeros
             )
-        return grad_input, grad_target, None, None
+            product = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
+            grad_input = reuse.mul(
+                G * balance,
+                reuse.addcmul(product, target * power2, reuse.sigmoid(part), value=-1),
+            )
+        if ctx.needs_input_grad[1]:
+            chosen2 = (
+                reuse.mul(
+                    reuse.mul(gamma * balance, power), 1 - reuse.mul(probability, 2)
+                )
+                if mask
+                else zeros
+            )
+            part3 = reuse.mul(
+                entropy, reuse.add((alpha - difference) * power2, chosen2)
+            )
+            grad_target = reuse.mul(
+                reuse.addcmul(part3, reuse.mul(balance, input), power2, value=-1), G
+            )
+        return grad_input, grad_target, None, None, None
 
 
-def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
+def _sigmoid_focal_loss_tangent(
+    input, target, alpha, gamma, reduction, d_input, d_target
+):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     probability = input.sigmoid()
     u = 1 - probability
@@ -190,410 +160,42 @@ def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_tar
     added = d_target * (
         (alpha - difference) * entropy - input * balance
     ) + d_input * balance * (product - target * part.sigmoid())
-    return wrong**gamma * added + (
+    d_loss = wrong**gamma * added + (
         gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(d_input.shape)
     )
+    return _sigmoid_focal_loss_reduced(d_loss, reduction)
 
 
-class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
+class _SigmoidFocalLossDual(_SigmoidFocalLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_none_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossNone.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
+        _SigmoidFocalLoss.setup_context(ctx, inputs, output)
+        input, target, _, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
+    def jvp(ctx, d_input, d_target, _alpha, _gamma, _reduction):
         input, target, loss = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _sigmoid_focal_loss_none_tangent(
-                input, target, alpha, gamma, d_input, d_target
+            d_loss = _sigmoid_focal_loss_tangent(
+                input, target, alpha, gamma, reduction, d_input, d_target
             )
             return d_loss.to(loss.dtype)
 
 
-def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
-    if rt.unrecorded(input, target):
-        return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(-input)
-    )
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
-    loss = balance * entropy * wrong**gamma
-    return loss.mean().to(dtype)
-
-
-def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    part = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
-    probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
-    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
-    return loss.mean().to(dtype)
-
-
-def _sigmoid_focal_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
-    probability = input.sigmoid()
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    ratio = G / math.prod(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
-        )
-        product = u.mul_(power2).add_(chosen).mul_(probability)
-        grad_input = (ratio * balance).mul_(
-            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        )
-    if ctx.needs_input_grad[1]:
-        chosen2 = (
-            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-            if mask
-            else zeros
-        )
-        grad_target = (
-            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
-            .addcmul_(balance.mul_(input), power2, value=-1)
-            .mul_(ratio)
-        )
-    return grad_input, grad_target, None, None
-
-
-class _SigmoidFocalLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_focal_loss_mean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        u2 = 1 - target
-        difference = 1 - alpha
-        balance = alpha * target + difference * u2
-        probability = input.sigmoid()
-        part = -input
-        entropy = -(
-            target * torch.nn.functional.logsigmoid(input)
-            + u2 * torch.nn.functional.logsigmoid(part)
-        )
-        u = 1 - probability
-        wrong = target * u + probability * u2
-        zeros = G.new_zeros(()).expand(input.shape)
-        ratio = G / math.prod(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = wrong**gamma
-        if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product = probability * (chosen + u2 * power2)
-            grad_input = ratio * balance * (product - target * power2 * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
-            grad_target = ratio * (
-                entropy * (chosen2 + (alpha - difference) * power2)
-                - input * balance * power2
-            )
-        return grad_input, grad_target, None, None
-
-
-def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    u2 = 1 - target
-    part = -input
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(part)
-    )
-    probability = input.sigmoid()
-    u = 1 - probability
-    wrong = target * u + probability * u2
-    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    power = wrong**gamma
-    product = (
-        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
-        if gamma != 0
-        else None
-    )
-    added = d_input * target * part.sigmoid() + d_target * input
-    return (
-        (alpha - difference) * (d_target * entropy * power).sum()
-        + (product if gamma != 0 else d_input.new_zeros(()))
-        + (balance * power * (d_input * probability * u2 - added)).sum()
-    ) / math.prod(d_input.shape)
-
-
-class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossMean.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, average = rt.primals(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        with rt.in_forward_mode():
-            d_average = _sigmoid_focal_loss_mean_tangent(
-                input, target, alpha, gamma, d_input, d_target
-            )
-            return d_average.to(average.dtype)
-
-
-def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
-    if rt.unrecorded(input, target):
-        return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(-input)
-    )
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
-    loss = balance * entropy * wrong**gamma
-    return loss.sum().to(dtype)
-
-
-def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    part = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
-    probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
-    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
-    return loss.sum().to(dtype)
-
-
-def _sigmoid_focal_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
-    probability = input.sigmoid()
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
-        )
-        product = u.mul_(power2).add_(chosen).mul_(probability)
-        grad_input = (G * balance).mul_(
-            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
-        )
-    if ctx.needs_input_grad[1]:
-        chosen2 = (
-            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-            if mask
-            else zeros
-        )
-        grad_target = (
-            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
-            .addcmul_(balance.mul_(input), power2, value=-1)
-            .mul_(G)
-        )
-    return grad_input, grad_target, None, None
-
-
-class _SigmoidFocalLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_focal_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        u2 = 1 - target
-        difference = 1 - alpha
-        balance = alpha * target + difference * u2
-        probability = input.sigmoid()
-        part = -input
-        entropy = -(
-            target * torch.nn.functional.logsigmoid(input)
-            + u2 * torch.nn.functional.logsigmoid(part)
-        )
-        u = 1 - probability
-        wrong = target * u + probability * u2
-        zeros = G.new_zeros(()).expand(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = wrong**gamma
-        if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product - target * power2 * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
-            grad_target = G * (
-                entropy * (chosen2 + (alpha - difference) * power2)
-                - input * balance * power2
-            )
-        return grad_input, grad_target, None, None
-
-
-def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    u2 = 1 - target
-    part = -input
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(part)
-    )
-    probability = input.sigmoid()
-    u = 1 - probability
-    wrong = target * u + probability * u2
-    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    power = wrong**gamma
-    product = (
-        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
-        if gamma != 0
-        else None
-    )
-    added = d_input * target * part.sigmoid() + d_target * input
-    return (
-        (alpha - difference) * (d_target * entropy * power).sum()
-        + (product if gamma != 0 else d_input.new_zeros(()))
-        + (balance * power * (d_input * probability * u2 - added)).sum()
-    )
-
-
-class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossSum.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, total = rt.primals(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        with rt.in_forward_mode():
-            d_total = _sigmoid_focal_loss_sum_tangent(
-                input, target, alpha, gamma, d_input, d_target
-            )
-            return d_total.to(total.dtype)
-
-
-_OPTIONS = {
-    "none": (
-        _SigmoidFocalLossNone,
-        _SigmoidFocalLossNoneDual,
-        _sigmoid_focal_loss_none_forward,
-    ),
-    "mean": (
-        _SigmoidFocalLossMean,
-        _SigmoidFocalLossMeanDual,
-        _sigmoid_focal_loss_mean_forward,
-    ),
-    "sum": (
-        _SigmoidFocalLossSum,
-        _SigmoidFocalLossSumDual,
-        _sigmoid_focal_loss_sum_forward,
-    ),
-}
+_OPTIONS = "none", "mean", "sum"
 
 
 def sigmoid_focal_loss(
@@ -623,11 +225,10 @@ def sigmoid_focal_loss(
     ):
         signature = "input[*p], target[*p]; reduction in none|mean|sum"
         raise rt.explained("sigmoid_focal_loss", signature, input, target, reduction)
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, alpha, gamma)
+        return _SigmoidFocalLossDual.apply(input, target, alpha, gamma, reduction)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, alpha, gamma)
-    return rt.apply(function, input, target, alpha, gamma)
+        return _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction)
+    return rt.apply(_SigmoidFocalLoss, input, target, alpha, gamma, reduction)

@@ -63,34 +63,9 @@ def _sliding_window_attention_composed(query, key, value, window):
     return P.to(low) @ value
 
 
-def _sliding_window_attention_backward(ctx, G):
-    query, key, value, output, kept = ctx.saved_tensors
-    window = ctx.window
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    position = rt.positions(query.shape[-2], G).unsqueeze(1)
-    position2 = rt.positions(key.shape[-2], G)
-    mask = (position2 <= position) & (position - position2 < window)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    grads = rt.attention_backward(G, query, key, value, output, kept, ratio, mask)
-    if ctx.needs_input_grad[0]:
-        grad_query = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2]
-    return grad_query, grad_key, grad_value, None
-
-
 class _SlidingWindowAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, window):
-        return _sliding_window_attention_forward(query, key, value, window)
+    forward = staticmethod(_sliding_window_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -107,14 +82,31 @@ class _SlidingWindowAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 4
-        if rt.compiles() or rt.unrecorded(G):
-            return _sliding_window_attention_backward(ctx, G)
-        query, key, value, _, _ = ctx.saved_tensors
+        query, key, value, output, kept = ctx.saved_tensors
         window = ctx.window
+        grad_query = grad_key = grad_value = None
+        if rt.compiles() or rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            kept = rt.cast(wide, kept)[0]
+            position = rt.positions(query.shape[-2], G).unsqueeze(1)
+            position2 = rt.positions(key.shape[-2], G)
+            mask = (position2 <= position) & (position - position2 < window)
+            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            grads = rt.attention_backward(
+                G, query, key, value, output, kept, ratio, mask
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2]
+            return grad_query, grad_key, grad_value, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         position = rt.positions(query.shape[-2], G).unsqueeze(1)
         position2 = rt.positions(key.shape[-2], G)

@@ -20,42 +20,15 @@ from . import _runtime as rt
 
 
 def _softshrink_forward(input, lambd):
-    if rt.unrecorded(input):
-        return _softshrink_forward_in_place(input, lambd)
     dtype = input.dtype
     input = rt.widened(input)[0]
-    part = torch.ops.aten.threshold_backward(
-        input - lambd * input.sign(), input.abs(), lambd
-    )
-    part2 = part if not 0 <= lambd else None
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
+    output = torch.nn.functional.softshrink(input, lambd)
     return output.to(dtype)
-
-
-def _softshrink_forward_in_place(input, lambd):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    part = input - input.sign().mul_(lambd)
-    part2 = torch.ops.aten.threshold_backward(part, input.abs(), lambd, grad_input=part)
-    part3 = part2 if not 0 <= lambd else None
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part3
-    return output.to(dtype)
-
-
-def _softshrink_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    lambd = ctx.lambd
-    input, G = rt.widened(input, G)
-    grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
-    return grad_input, None
 
 
 class _Softshrink(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, lambd):
-        return _softshrink_forward(input, lambd)
+    forward = staticmethod(_softshrink_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -65,11 +38,12 @@ class _Softshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _softshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = rt.widened(input, G)
+        if rt.unrecorded(G):
+            grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+            return grad_input, None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
         return grad_input, None
 

@@ -17,50 +17,23 @@ from . import _runtime as rt
 
 
 def _std_forward(A, dim, correction, keepdim):
-    if rt.unrecorded(A):
-        return _std_forward_in_place(A, dim, correction, keepdim)
+    reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)
-    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
+    variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
+        A.shape[dim] - correction
+    )
     mask = variance != 0
-    deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
+    deviation = torch.where(mask, rt.guarded(variance, mask, 1).sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = rt.no_view(deviation.to(dtype))
     return deviation, mu
-
-
-def _std_forward_in_place(A, dim, correction, keepdim):
-    dtype = A.dtype
-    A = rt.widened(A)[0]
-    mu = A.mean(dim)
-    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
-    mask = variance != 0
-    deviation = torch.where(mask, variance.sqrt(), 0)
-    deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = rt.no_view(deviation.to(dtype))
-    return deviation, mu
-
-
-def _std_backward(ctx, G):
-    A, deviation, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, deviation, mu, G = rt.widened(A, deviation, mu, G)
-    deviation = deviation if keepdim else deviation.unsqueeze(dim)
-    G = G if keepdim else G.unsqueeze(dim)
-    ratio = G / ((A.shape[dim] - correction) * deviation)
-    grad_A = rt.keep_where_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
-    return grad_A, None, None, None
 
 
 class _Std(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _std_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_std_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -77,12 +50,17 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _std_backward(ctx, G)
-        A, deviation, _ = ctx.saved_tensors
+        A, deviation, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        if rt.unrecorded(G):
+            A, deviation, mu, G = rt.widened(A, deviation, mu, G)
+            deviation = deviation if keepdim else deviation.unsqueeze(dim)
+            G = G if keepdim else G.unsqueeze(dim)
+            ratio = G / ((A.shape[dim] - correction) * deviation)
+            grad_A = rt.keep_where_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
+            return grad_A, None, None, None
         A, deviation, G = rt.widened(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)

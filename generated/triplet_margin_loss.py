@@ -55,6 +55,7 @@ is the tangent of positive and d_negative is the tangent of negative:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -63,550 +64,92 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
-    if rt.unrecorded(anchor, positive, negative):
-        return _triplet_margin_loss_mean_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
+def _triplet_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _triplet_margin_loss_forward(anchor, positive, negative, margin, p, eps, reduction):
+    reuse = rt.reuse(anchor, positive, negative)
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
+    towards = reuse.add(anchor - positive, eps)
+    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
     near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
+    away = reuse.add(anchor - negative, eps)
+    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
     far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
-    average = loss.mean().to(dtype)
-    return average, powers_near, powers_far
-
-
-def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    return loss.mean().to(dtype)
-
-
-def _triplet_margin_loss_mean_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    average = loss.mean().to(dtype)
-    return average, powers_near, powers_far
-
-
-def _triplet_margin_loss_mean_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)
-    far = powers_far ** rt.ieee_divide(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = rt.ieee_divide(1, p if mask else 1) - 1
-    difference2 = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
-        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-        product = G * power
-        part = towards.abs().pow_(difference2).mul_(product / anchor.shape[0])
-        product2 = part.mul_(towards.sign())
-        grad_towards = rt.where(mask3, product2, 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        part2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
-        grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-class _TripletMarginLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_mean_forward(
-            anchor, positive, negative, margin, p, eps
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
-        _, powers_near, powers_far = output
-        ctx.mark_non_differentiable(powers_near, powers_far)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
-
-    @staticmethod
-    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
-        if G is None:
-            return (None,) * 6
-        if rt.unrecorded(G):
-            return _triplet_margin_loss_mean_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
-        grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** rt.ieee_divide(1, p)
-        away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** rt.ieee_divide(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = rt.ieee_divide(1, p if mask else 1) - 1
-        difference2 = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = rt.where(
-                mask3, G * power / anchor.shape[0] * power2 * towards.sign(), 0
-            )
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = rt.where(
-                mask3, -G * power3 / anchor.shape[0] * power4 * away.sign(), 0
-            )
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
-        if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
-        if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-def _triplet_margin_loss_mean_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
-):
-    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
-    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    mask = p != 0
-    difference = p - 1
-    towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
-    d_powers_near = p * product.sum(1) if mask else zeros
-    powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
-    d_powers_far = p * product2.sum(1) if mask else zeros
-    mask2 = near - far + margin >= 0
-    difference2 = rt.ieee_divide(1, p) - 1
-    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
-    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return rt.where(mask2, product3 - product4, 0).sum() / (p * d_anchor.shape[0])
-
-
-class _TripletMarginLossMeanDual(_TripletMarginLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLossMean.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
-        average, _, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, average)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, average = rt.primals(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        with rt.in_forward_mode():
-            d_average = _triplet_margin_loss_mean_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_average.to(average.dtype), None, None
-
-
-def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
-    if rt.unrecorded(anchor, positive, negative):
-        return _triplet_margin_loss_sum_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    total = loss.sum().to(dtype)
-    return total, powers_near, powers_far
-
-
-def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    return loss.sum().to(dtype)
-
-
-def _triplet_margin_loss_sum_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0)
-    total = loss.sum().to(dtype)
-    return total, powers_near, powers_far
-
-
-def _triplet_margin_loss_sum_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)
-    far = powers_far ** rt.ieee_divide(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = rt.ieee_divide(1, p if mask else 1) - 1
-    difference2 = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
-        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-        grad_towards = rt.where(
-            mask3,
-            towards.abs().pow_(difference2).mul_(G * power).mul_(towards.sign()),
-            0,
-        )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        grad_away = rt.where(
-            mask3, away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign()), 0
-        )
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-class _TripletMarginLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_sum_forward(
-            anchor, positive, negative, margin, p, eps
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
-        _, powers_near, powers_far = output
-        ctx.mark_non_differentiable(powers_near, powers_far)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
-
-    @staticmethod
-    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
-        if G is None:
-            return (None,) * 6
-        if rt.unrecorded(G):
-            return _triplet_margin_loss_sum_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
-        grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** rt.ieee_divide(1, p)
-        away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** rt.ieee_divide(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = rt.ieee_divide(1, p if mask else 1) - 1
-        difference2 = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = rt.where(mask3, G * power * power2 * towards.sign(), 0)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = rt.where(mask3, -G * power3 * power4 * away.sign(), 0)
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
-        if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
-        if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-def _triplet_margin_loss_sum_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
-):
-    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
-    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    mask = p != 0
-    difference = p - 1
-    towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
-    d_powers_near = p * product.sum(1) if mask else zeros
-    powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
-    d_powers_far = p * product2.sum(1) if mask else zeros
-    mask2 = near - far + margin >= 0
-    difference2 = rt.ieee_divide(1, p) - 1
-    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
-    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return rt.where(mask2, product3 - product4, 0).sum() / p
-
-
-class _TripletMarginLossSumDual(_TripletMarginLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLossSum.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
-        total, _, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, total)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, total = rt.primals(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        with rt.in_forward_mode():
-            d_total = _triplet_margin_loss_sum_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_total.to(total.dtype), None, None
-
-
-def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
-    if rt.unrecorded(anchor, positive, negative):
-        return _triplet_margin_loss_none_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0).to(dtype)
+    loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
     return loss, powers_near, powers_far
 
 
-def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    return (near - far + margin).clamp(min=0).to(dtype)
-
-
-def _triplet_margin_loss_none_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    loss = (near - far + margin).clamp(min=0).to(dtype)
-    return loss, powers_near, powers_far
-
-
-def _triplet_margin_loss_none_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)
-    far = powers_far ** rt.ieee_divide(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = rt.ieee_divide(1, p if mask else 1) - 1
-    difference2 = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
-        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-        part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
-        grad_towards = rt.where(mask3, part.mul_(towards.sign()), 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-        grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-class _TripletMarginLossNone(Function):
+class _TripletMarginLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_none_forward(
-            anchor, positive, negative, margin, p, eps
-        )
+    forward = staticmethod(_triplet_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
+        anchor, positive, negative, margin, p, eps, reduction = inputs
         _, powers_near, powers_far = output
         ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
+        ctx.reduction = reduction
         ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
-            return (None,) * 6
-        if rt.unrecorded(G):
-            return _triplet_margin_loss_none_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
+            return (None,) * 7
+        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
+        reduction = ctx.reduction
+        loss_shape = (anchor.shape[0],)
         grad_anchor = grad_positive = grad_negative = None
+        if rt.unrecorded(G):
+            given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
+            anchor, positive, negative, powers_near, powers_far, G = given
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            near = powers_near ** rt.ieee_divide(1, p)
+            far = powers_far ** rt.ieee_divide(1, p)
+            mask = p != 0
+            mask2 = mask & (near - far + margin >= 0)
+            mask3 = mask2.unsqueeze(1)
+            difference = rt.ieee_divide(1, p if mask else 1) - 1
+            difference2 = p - 1
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                towards = (anchor - positive).add_(eps)
+                power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+                part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
+                grad_towards = rt.where(mask3, part.mul_(towards.sign()), 0)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                away = (anchor - negative).add_(eps)
+                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
+                part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
+                grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
+            if ctx.needs_input_grad[0]:
+                grad_anchor = (
+                    grad_towards + grad_away
+                    if ctx.needs_input_grad[1]
+                    else grad_towards.add_(grad_away)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_positive = grad_towards.neg_()
+            if ctx.needs_input_grad[2]:
+                grad_negative = grad_away.neg_()
+            return grad_anchor, grad_positive, grad_negative, None, None, None, None
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         towards = anchor - positive + eps
         towards_magnitude = towards.abs()
         powers_near = (towards_magnitude**p).sum(1)
@@ -638,11 +181,20 @@ class _TripletMarginLossNone(Function):
             grad_positive = -grad_towards
         if ctx.needs_input_grad[2]:
             grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
+        return grad_anchor, grad_positive, grad_negative, None, None, None, None
 
 
-def _triplet_margin_loss_none_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
+def _triplet_margin_loss_tangent(
+    anchor,
+    positive,
+    negative,
+    margin,
+    p,
+    eps,
+    reduction,
+    d_anchor,
+    d_positive,
+    d_negative,
 ):
     given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
@@ -669,40 +221,43 @@ def _triplet_margin_loss_none_tangent(
         * away.sign()
         * (d_anchor - d_negative)
     ).sum(1)
-    return rt.where(
+    d_loss = rt.where(
         mask2, product - torch.where(mask2, powers_far, 1) ** difference * total, 0
     )
+    return _triplet_margin_loss_reduced(d_loss, reduction)
 
 
-class _TripletMarginLossNoneDual(_TripletMarginLossNone):
+class _TripletMarginLossDual(_TripletMarginLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _TripletMarginLossNone.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
+        _TripletMarginLoss.setup_context(ctx, inputs, output)
+        anchor, positive, negative, _, _, _, _ = inputs
         loss, _, _ = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, loss)
 
     @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
+    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps, _reduction):
         anchor, positive, negative, loss = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _triplet_margin_loss_none_tangent(
+            d_loss = _triplet_margin_loss_tangent(
                 anchor,
                 positive,
                 negative,
                 margin,
                 p,
                 eps,
+                reduction,
                 d_anchor,
                 d_positive,
                 d_negative,
@@ -710,26 +265,7 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
             return d_loss.to(loss.dtype), None, None
 
 
-_OPTIONS = {
-    "mean": (
-        _TripletMarginLossMean,
-        _TripletMarginLossMeanDual,
-        _triplet_margin_loss_mean_forward,
-        _triplet_margin_loss_mean_composed,
-    ),
-    "sum": (
-        _TripletMarginLossSum,
-        _TripletMarginLossSumDual,
-        _triplet_margin_loss_sum_forward,
-        _triplet_margin_loss_sum_composed,
-    ),
-    "none": (
-        _TripletMarginLossNone,
-        _TripletMarginLossNoneDual,
-        _triplet_margin_loss_none_forward,
-        _triplet_margin_loss_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def triplet_margin_loss(
@@ -777,13 +313,19 @@ def triplet_margin_loss(
             margin,
             reduction,
         )
-    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         anchor, positive, negative = rt.distinct(anchor, positive, negative)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(anchor, positive, negative, margin, p, eps)[0]
-    if rt.forward_mode():
-        return composed(anchor, positive, negative, margin, p, eps)
-    if not torch.is_grad_enabled():
-        return forward(anchor, positive, negative, margin, p, eps)[0]
-    return rt.apply(function, anchor, positive, negative, margin, p, eps)[0]
+        result = _TripletMarginLossDual.apply(
+            anchor, positive, negative, margin, p, eps, reduction
+        )
+        return result[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        result = _triplet_margin_loss_forward(
+            anchor, positive, negative, margin, p, eps, reduction
+        )
+        return result[0]
+    result = rt.apply(
+        _TripletMarginLoss, anchor, positive, negative, margin, p, eps, reduction
+    )
+    return result[0]

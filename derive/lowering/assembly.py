@@ -23,9 +23,9 @@ from derive.lowering.layout_conversion import (
     shapes_before,
     store_layout,
 )
-from derive.lowering.lowering_input import LoweringInput, integer_tensors, sources_of, vectors_of
+from derive.lowering.lowering_input import LoweringInput, long_defaults, sources_of, vectors_of
 from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
-from derive.notation.operation import Choice, Operation
+from derive.notation.operation import Choice, Kind, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
 from derive.program.cse import Line, is_brief, tidy
@@ -43,7 +43,6 @@ from derive.program.program import Logged
 from derive.program.public_calls import with_public_calls, with_subscripts
 from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
-from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import Name, names_in, values_in
 
 NO_PRECISION = Precision()
@@ -75,12 +74,10 @@ class BodySpec:
     """The arguments that hold a computed tensor in its outer layout, by canonical name."""
     present: Collection[str] = ()
     """The arguments whose shapes are read from the tensors themselves."""
-    floats: Sequence[str] = ()
-    """The float arguments."""
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """argument -> its kind; float arguments are cast in this order."""
     returned: Collection[str] = ()
     """The float results that are rounded to the dtype of the arguments."""
-    integers: Collection[str] = ()
-    """The integer arguments that are not tensors of the operation."""
     low: bool = True
     """True if matrix products may have a lower precision."""
     exact: bool = False
@@ -136,15 +133,8 @@ def convert_layouts(body: Body) -> Body:
     lines = store_layout(border, lines, spec.inside, spec.layouts)
     for name, tensor in spec.leaving.items():
         lines, code = leave_layout(border, lines, name, tensor, spec.keeps_axes)
-        if code is not Name(name):
-            lines.append(Line(name, code, type=_outer_type(border, lines, name, tensor)))
+        lines += [] if code is Name(name) else [Line(name, code)]
     return replace(body, lines=(*entry, *lines))
-
-
-def _outer_type(border: Border, lines: Sequence[Line], name: str, tensor: str) -> TensorType | None:
-    """Return the type of a name in the outer layout of a tensor, whose axes the name has."""
-    found = next((x.type for x in reversed(lines) if x.name == name), None)
-    return found and replace(found, shape=border.sizes.shape(border.outside[tensor]))
 
 
 @as_pass
@@ -171,11 +161,12 @@ def eliminate_guards(body: Body) -> Body:
 def assign_precision(body: Body) -> Body:
     """Products are computed in the dtype low, all else in wide."""
     spec, op = body.spec, body.spec.border.op
-    integers = integer_tensors(op) | {*spec.integers}
+    floats = [name for name, kind in spec.kinds.items() if kind == "float"]
+    integers = long_defaults(op) | (spec.kinds.keys() - floats)
     if spec.low:
-        made = in_precision(body.lines, spec.floats, spec.returned, vectors_of(op), integers)
+        made = in_precision(body.lines, floats, spec.returned, vectors_of(op), integers)
     else:
-        made = all_wide(body.lines, spec.floats, integers)
+        made = all_wide(body.lines, floats, integers)
     lines, precision = made
     if spec.exact and precision.roundings is Roundings.ONCE:
         precision = replace(precision, roundings=Roundings.MORE)

@@ -18,7 +18,7 @@ from derive.lowering.keepdim import entered_axes
 from derive.lowering.layout_conversion import lines_read
 from derive.lowering.lowering_input import (
     LoweringInput,
-    float_outputs,
+    argument_kinds,
     frame_of,
     input_values,
     integers_of,
@@ -104,14 +104,9 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
         sizes={n: v for n, v in (*tensors.items(), *shaped.items()) if n in read},
         sizes_kept={t.name: tensors[t.name] for t in op.inputs if t.name not in read},
         stored=request.stored,
-        floats=[
-            *(t.name for t in border.op.inputs if t.kind == "float"),
-            *(name for name in float_outputs(border.op) if name in known),
-            *(name for name, kind in kinds.items() if kind == "float"),
-            *map(display_name, cotangents.values()),
-            *added.values(),
-        ],
-        integers=[name for name, kind in kinds.items() if kind != "float"],
+        kinds=argument_kinds(border.op, known)
+        | kinds
+        | dict.fromkeys([*map(display_name, cotangents.values()), *added.values()], "float"),
         low=request.forward.precision.has_products,
         gradients={display_name(g.tensor): display_name(g.name) for g in backward.gradients},
         places=places,

@@ -12,6 +12,7 @@ from derive.lowering.ground.value import Frame
 from derive.lowering.keepdim import added_axes
 from derive.lowering.lowering_input import (
     LoweringInput,
+    argument_kinds,
     float_outputs,
     frame_of,
     input_values,
@@ -69,7 +70,7 @@ class Forward:
             keeps_axes=True,
             sizes=input_values(op),
             present=inputs,
-            floats=[t.name for t in border.op.inputs if t.kind == "float"],
+            kinds=argument_kinds(border.op),
             returned=float_outputs(border.op),
             exact=bool(statistics),
             unaliased=[*outputs, *said],

@@ -23,19 +23,9 @@ FILE = "_runtime.py"
 IMPORT = "from . import _runtime as rt"
 
 _SECTIONS = (
-    *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "choices"),
-    *(
-        "views",
-        "positions",
-        "along",
-        "scans",
-        "ieee",
-        "norms",
-        "attention",
-        "tangents",
-        "blocks",
-        "explained",
-    ),
+    *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "reuse", "choices"),
+    *("views", "positions", "along", "scans", "ieee", "norms", "attention", "tangents", "blocks"),
+    "explained",
 )
 """The files of templates/helpers, in reading order."""
 
@@ -109,13 +99,15 @@ def _definitions(text: str) -> Mapping[str, _Definition]:
     found = {}
     for n in ast.parse(text).body:
         match n:
-            case ast.FunctionDef(name) | ast.Assign([ast.Name(name)]):
+            case ast.FunctionDef("__getattr__"):
+                continue
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Assign([ast.Name(name)]):
                 found[name] = n, tuple(lines[n.lineno - 1 : n.end_lineno])
     return {
         name: _Definition(
             own,
             frozenset(t.string for t, _ in _names("\n".join(own))) & found.keys() - {name},
-            isinstance(n, ast.FunctionDef),
+            isinstance(n, ast.FunctionDef | ast.ClassDef),
         )
         for name, (n, own) in found.items()
     }

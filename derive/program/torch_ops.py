@@ -244,6 +244,7 @@ _ROWS = (
     _view("detach", shape_rules.like, free=False),
     _view("rt.no_view", shape_rules.like, Alias.SAME),
     TorchOp("rt.add_cotangent", shape_rules.like),
+    TorchOp("rt.guarded", shape_rules.like, alias=Alias.SAME),
     _view("rt.copied", shape_rules.like, Alias.SAME, free=False),
     TorchOp("dim", free=True, light=True),
     _reduces("sum", "total", "sum"),
@@ -425,7 +426,7 @@ def torch_op(code: Code) -> TorchOp:
             return _POWER
         case MethodCall(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
-        case FunctionCall(name) if name.startswith("torch."):
+        case FunctionCall(name) if name.startswith(("torch.", "reuse.")):
             return TORCH_OPS.get(name.rpartition(".")[2], ELEMENTWISE)
         case FunctionCall(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)
