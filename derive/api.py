@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from derive.module.checks import checks
 from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
-from derive.module.name_mangling import coded
+from derive.module.name_mangling import OWN, coded
 from derive.module.stage_functions import own_names
 from derive.notation.operation import Operation
 from derive.notation.option_checks import (
@@ -31,6 +31,7 @@ from derive.notation.option_checks import (
 from derive.notation.options import options
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
+from derive.program.value_names import Names
 from derive.reports.derivation import (
     as_formulas,
     as_shown,
@@ -194,20 +195,27 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
-        variants = [
-            Variant(
-                n,
-                pipeline.specialized(code.operation, n, least),
-                pipeline.own_tangent(code.operation, n),
-            )
-            for n in names
-        ]
         derivations = [formulas_of(op, option) for option in names]
+        names_of = Names(shown_names(derivations), {*OWN, op.name, code.operation.name})
+        variants = [_variant(code.operation, n, least, names_of) for n in names]
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
         text = emit(code, variants, tests, doc)
         return check_code(op.name, text)
+
+
+def _variant(op: Operation, option: str | None, least: bool, names: Names) -> Variant:
+    """Return the program of an option and its tangents, all values under names."""
+    program, tangent = pipeline.specialized(op, option, least), pipeline.own_tangent(op, option)
+    return Variant(option, names.in_program(program), names.in_tangent(tangent, program))
+
+
+def shown_names(derivations: Iterable[Formulas]) -> frozenset[str]:
+    """Return the names that formulas define."""
+    return frozenset(
+        f.name for d in derivations for f in (*d.equations, *d.definitions, *d.adjoints)
+    )
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:

@@ -138,13 +138,13 @@ def _addmm_backward(ctx, G):
     G = _cast(wide, G)[0]
     grad_input = grad_mat1 = grad_mat2 = None
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = G.to(low)
+        low_G = G.to(low)
     if ctx.needs_input_grad[0]:
         grad_input = beta * G
     if ctx.needs_input_grad[1]:
-        grad_mat1 = (part @ mat2.mT).to(wide).mul_(alpha)
+        grad_mat1 = (low_G @ mat2.mT).to(wide).mul_(alpha)
     if ctx.needs_input_grad[2]:
-        grad_mat2 = (mat1.mT @ part).to(wide).mul_(alpha)
+        grad_mat2 = (mat1.mT @ low_G).to(wide).mul_(alpha)
     return grad_input, grad_mat1, grad_mat2, None, None
 
 
@@ -180,13 +180,13 @@ class _Addmm(Function):
         G = _cast(wide, G)[0]
         grad_input = grad_mat1 = grad_mat2 = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part = G.to(low)
+            low_G = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_mat1 = alpha * (part @ mat2.mT).to(wide)
+            grad_mat1 = alpha * (low_G @ mat2.mT).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_mat2 = alpha * (mat1.mT @ part).to(wide)
+            grad_mat2 = alpha * (mat1.mT @ low_G).to(wide)
         return grad_input, grad_mat1, grad_mat2, None, None
 
 

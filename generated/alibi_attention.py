@@ -112,14 +112,13 @@ def _alibi_attention_forward(query, key, value, slopes):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     slopes = _cast(wide, slopes)[0]
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
-    u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-    P = torch.softmax(
-        torch.where(position2 <= position, S, torch.finfo(wide).min), -1
-    ).tril()
+    positions_of_query = _positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = _positions(key.shape[-2], query)
+    key_minus_query = (positions_of_key - positions_of_query).to(wide)
+    query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_query + query_over_query
+    key_below = positions_of_key <= positions_of_query
+    P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
     output = P.to(low) @ value
     return output, P
 
@@ -129,13 +128,14 @@ def _alibi_attention_forward_in_place(query, key, value, slopes):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     slopes = _cast(wide, slopes)[0]
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
-    u = (position2 - position).to(wide)
-    ratio = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    S = ratio.add_(slopes.unsqueeze(1).unsqueeze(2) * u)
-    part = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = torch.softmax(part, -1, out=part).tril_()
+    positions_of_query = _positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = _positions(key.shape[-2], query)
+    key_minus_query = (positions_of_key - positions_of_query).to(wide)
+    query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+    S = query_over_query.add_(slopes.unsqueeze(1).unsqueeze(2) * key_minus_query)
+    key_below = positions_of_key <= positions_of_query
+    S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
+    P = torch.softmax(S_or_finfo_wide, -1, out=S_or_finfo_wide).tril_()
     output = P.to(low) @ value
     return output, P
 
@@ -159,11 +159,12 @@ def _alibi_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        u = (
+        key_minus_query = (
             _positions(key_shape[-2], G) - _positions(query_shape[-2], G).unsqueeze(1)
         ).to(wide)
         grad_slopes = (
-            grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2])) * u
+            grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
+            * key_minus_query
         ).sum((1, 2))
     return grad_query, grad_key, grad_value, grad_slopes
 
@@ -199,22 +200,22 @@ class _AlibiAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         slopes = _cast(wide, slopes)[0]
         grad_query = grad_key = grad_value = grad_slopes = None
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        position2 = _positions(key.shape[-2], G)
-        u = (position2 - position).to(wide)
-        ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-        P = torch.softmax(
-            torch.where(position2 <= position, S, torch.finfo(wide).min), -1
-        ).tril()
+        positions_of_query = _positions(query.shape[-2], G)
+        spread_query = positions_of_query.unsqueeze(1)
+        positions_of_key = _positions(key.shape[-2], G)
+        key_minus_spread_query = (positions_of_key - spread_query).to(wide)
+        query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query + query_over_query
+        key_below = positions_of_key <= spread_query
+        P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
@@ -224,7 +225,7 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[3]:
             grad_slopes = (
                 grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
-                * u
+                * key_minus_spread_query
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 

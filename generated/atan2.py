@@ -121,13 +121,12 @@ def _atan2_backward(ctx, G):
     A, B = ctx.saved_tensors
     A, B, G = _wide(A, B, G)
     grad_A = grad_B = None
-    added = A.square().add_(B.square())
-    mask = added != 0
-    chosen = added
+    A_plus_B = A.square().add_(B.square())
+    A_plus_B_nonzero = A_plus_B != 0
     if ctx.needs_input_grad[0]:
-        grad_A = _masked_((G * B).div_(chosen), mask)
+        grad_A = _masked_((G * B).div_(A_plus_B), A_plus_B_nonzero)
     if ctx.needs_input_grad[1]:
-        grad_B = _masked_((G * A).neg_().div_(chosen), mask)
+        grad_B = _masked_((G * A).neg_().div_(A_plus_B), A_plus_B_nonzero)
     return grad_A, grad_B
 
 
@@ -150,21 +149,25 @@ class _Atan2(Function):
         A, B = ctx.saved_tensors
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
-        added = A.square() + B.square()
-        mask = added != 0
-        chosen = torch.where(mask, added, 1)
+        A_plus_B = A.square() + B.square()
+        A_plus_B_nonzero = A_plus_B != 0
+        safe_A_plus_B = torch.where(A_plus_B_nonzero, A_plus_B, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(mask, G * B / chosen, 0)
+            grad_A = torch.where(A_plus_B_nonzero, G * B / safe_A_plus_B, 0)
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(mask, -G * A / chosen, 0)
+            grad_B = torch.where(A_plus_B_nonzero, -G * A / safe_A_plus_B, 0)
         return grad_A, grad_B
 
 
 def _atan2_tangent(A, B, d_A, d_B):
     A, B, d_A, d_B = _wide(A, B, d_A, d_B)
-    added = A.square() + B.square()
-    mask = added != 0
-    return torch.where(mask, (d_A * B - d_B * A) / torch.where(mask, added, 1), 0)
+    A_plus_B = A.square() + B.square()
+    A_plus_B_nonzero = A_plus_B != 0
+    return torch.where(
+        A_plus_B_nonzero,
+        (d_A * B - d_B * A) / torch.where(A_plus_B_nonzero, A_plus_B, 1),
+        0,
+    )
 
 
 class _Atan2Dual(_Atan2):

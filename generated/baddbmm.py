@@ -138,13 +138,13 @@ def _baddbmm_backward(ctx, G):
     G = _cast(wide, G)[0]
     grad_input = grad_batch1 = grad_batch2 = None
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = G.to(low)
+        low_G = G.to(low)
     if ctx.needs_input_grad[0]:
         grad_input = beta * G
     if ctx.needs_input_grad[1]:
-        grad_batch1 = (part @ batch2.mT).to(wide).mul_(alpha)
+        grad_batch1 = (low_G @ batch2.mT).to(wide).mul_(alpha)
     if ctx.needs_input_grad[2]:
-        grad_batch2 = (batch1.mT @ part).to(wide).mul_(alpha)
+        grad_batch2 = (batch1.mT @ low_G).to(wide).mul_(alpha)
     return grad_input, grad_batch1, grad_batch2, None, None
 
 
@@ -180,13 +180,13 @@ class _Baddbmm(Function):
         G = _cast(wide, G)[0]
         grad_input = grad_batch1 = grad_batch2 = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part = G.to(low)
+            low_G = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_batch1 = alpha * (part @ batch2.mT).to(wide)
+            grad_batch1 = alpha * (low_G @ batch2.mT).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_batch2 = alpha * (batch1.mT @ part).to(wide)
+            grad_batch2 = alpha * (batch1.mT @ low_G).to(wide)
         return grad_input, grad_batch1, grad_batch2, None, None
 
 

@@ -172,11 +172,12 @@ def _applied(function, *args):
 def _batch_norm_forward(input, weight, bias, eps, correction):
     dtype = _of_float32(input, weight, bias)
     input, weight, bias = _wide(input, weight, bias)
-    product = input.shape[0] * math.prod(input.shape[2:])
-    difference = product - correction
-    part = product or math.nan
-    part2 = _ieee(math.sqrt, difference / part)
-    normed = _batch_normed(input, weight, bias, difference * eps / part, scale=part2)
+    count = input.shape[0] * math.prod(input.shape[2:])
+    count_minus_correction = count - correction
+    safe_count = count or math.nan
+    sqrt_count = _ieee(math.sqrt, count_minus_correction / safe_count)
+    count_over_safe_count = count_minus_correction * eps / safe_count
+    normed = _batch_normed(input, weight, bias, count_over_safe_count, scale=sqrt_count)
     output = normed[0].to(dtype)
     mean = normed[1]
     rstd = normed[2]
@@ -190,12 +191,16 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     mu = input.mean((0, 2))
-    u = input - mu.unsqueeze(1)
-    var = u.square().sum((0, 2)) / (input.shape[0] * input.shape[2] - correction)
-    xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    input_minus_mu = input - mu.unsqueeze(1)
+    var = input_minus_mu.square().sum((0, 2)) / (
+        input.shape[0] * input.shape[2] - correction
+    )
+    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu
+    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
+    weight_xhat_plus_bias = (
+        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
+    )
+    output = weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -204,10 +209,16 @@ def _batch_norm_backward(ctx, G):
     correction = ctx.correction
     input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
-    product = input.shape[0] * math.prod(input.shape[2:])
-    part = _ieee(math.sqrt, (product - correction) / (product or math.nan))
+    count = input.shape[0] * math.prod(input.shape[2:])
+    sqrt_count_over_count = _ieee(math.sqrt, (count - correction) / (count or math.nan))
     grads = _batch_normed_gradients(
-        G, input, mean, rstd, weight, ctx.needs_input_grad[:3], scale=part
+        G,
+        input,
+        mean,
+        rstd,
+        weight,
+        ctx.needs_input_grad[:3],
+        scale=sqrt_count_over_count,
     )
     if ctx.needs_input_grad[0]:
         grad_input = grads[0]
@@ -251,26 +262,27 @@ class _BatchNorm(Function):
         input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = grad_bias = None
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], size))
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], input_shape[1], size))
+            input = input.reshape((input_shape[0], input_shape[1], q_size))
             mu = input.mean((0, 2))
-            u = input - mu.unsqueeze(1)
-            difference = input.shape[0] * input.shape[2] - correction
-            var = u.square().sum((0, 2)) / difference
-            inverse_root = (var + eps).rsqrt().unsqueeze(1)
-            xhat = inverse_root * u
-            total = (G * xhat).sum((0, 2), keepdim=True)
+            input_minus_mu = input - mu.unsqueeze(1)
+            count_minus_correction = input.shape[0] * input.shape[2] - correction
+            var = input_minus_mu.square().sum((0, 2)) / count_minus_correction
+            rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
+            xhat = rsqrt_var * input_minus_mu
+            sum_of_G_xhat = (G * xhat).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            part = (
-                inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
+            G_xhat = sum_of_G_xhat / count_minus_correction * xhat
+            weight_rsqrt_var = (
+                rsqrt_var if weight is None else weight.unsqueeze(1) * rsqrt_var
             )
             grad_input = (
-                part * (G - total / difference * xhat - G.mean((0, 2)).unsqueeze(1))
+                weight_rsqrt_var * (G - G_xhat - G.mean((0, 2)).unsqueeze(1))
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = total.squeeze((0, 2))
+            grad_weight = sum_of_G_xhat.squeeze((0, 2))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None, None

@@ -117,9 +117,11 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     xhat = (running_var + eps).rsqrt().unsqueeze(1) * (
         input - running_mean.unsqueeze(1)
     )
-    part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
+    weight_xhat_plus_bias = (
+        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
+    )
+    output = weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -135,9 +137,11 @@ def _batch_norm_inference_forward_in_place(
     xhat = (input - running_mean.unsqueeze(1)).mul_(
         (running_var + eps).rsqrt().unsqueeze(1)
     )
-    part = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
-    part2 = part if bias is None else part.add_(bias.unsqueeze(1))
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
+    xhat_weight = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
+    xhat_weight_plus_bias = (
+        xhat_weight if bias is None else xhat_weight.add_(bias.unsqueeze(1))
+    )
+    output = xhat_weight_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -151,39 +155,40 @@ def _batch_norm_inference_backward(ctx, G):
     needs = ctx.needs_input_grad
     needs_grad_bias = needs[4] or needs[1]
     needs_grad_weight = needs[3] or needs[2]
-    needs_inverse_root2 = needs_grad_weight or needs[0]
-    needs_inverse_root = needs_inverse_root2 or needs[1]
+    needs_spread_running_var = needs_grad_weight or needs[0]
+    needs_rsqrt_running_var = needs_spread_running_var or needs[1]
     grad_input = grad_running_mean = grad_running_var = grad_weight = grad_bias = None
-    size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], input_shape[1], size))
-    if needs_inverse_root:
-        added = running_var + eps
-        inverse_root = added.rsqrt()
-    if needs_inverse_root2:
-        inverse_root2 = inverse_root.unsqueeze(1)
+    q_size = math.prod(q_shape)
+    G = G.reshape((input_shape[0], input_shape[1], q_size))
+    if needs_rsqrt_running_var:
+        running_var_plus_eps = running_var + eps
+        rsqrt_running_var = running_var_plus_eps.rsqrt()
+    if needs_spread_running_var:
+        spread_running_var = rsqrt_running_var.unsqueeze(1)
     if needs_grad_weight:
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        xhat = (input - running_mean.unsqueeze(1)).mul_(inverse_root2)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        xhat = (input - running_mean.unsqueeze(1)).mul_(spread_running_var)
         grad_weight = xhat.mul_(G).sum((0, 2))
     if needs_grad_bias:
         grad_bias = G.sum((0, 2))
     if needs[0]:
-        grad_input = (
-            (inverse_root2 * G).reshape(input_shape)
+        weight_running_var_G = (
+            spread_running_var * G
             if weight is None
-            else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
+            else weight.unsqueeze(1) * spread_running_var * G
         )
+        grad_input = weight_running_var_G.reshape(input_shape)
     if needs[1]:
         grad_running_mean = (
-            -grad_bias * inverse_root
+            -grad_bias * rsqrt_running_var
             if weight is None
-            else -weight * grad_bias * inverse_root
+            else -weight * grad_bias * rsqrt_running_var
         )
     if needs[2]:
         grad_running_var = (
-            -0.5 * grad_weight / added
+            -0.5 * grad_weight / running_var_plus_eps
             if weight is None
-            else -0.5 * weight * grad_weight / added
+            else -0.5 * weight * grad_weight / running_var_plus_eps
         )
     if needs_grad_weight:
         grad_weight = grad_weight if ctx.needs_input_grad[3] else None
@@ -228,40 +233,41 @@ class _BatchNormInference(Function):
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
-        needs_inverse_root2 = needs_grad_weight or needs[0]
-        needs_inverse_root = needs_inverse_root2 or needs[1]
+        needs_spread_running_var = needs_grad_weight or needs[0]
+        needs_rsqrt_running_var = needs_spread_running_var or needs[1]
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], size))
-        if needs_inverse_root:
-            added = running_var + eps
-            inverse_root = added.rsqrt()
-        if needs_inverse_root2:
-            inverse_root2 = inverse_root.unsqueeze(1)
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
+        if needs_rsqrt_running_var:
+            running_var_plus_eps = running_var + eps
+            rsqrt_running_var = running_var_plus_eps.rsqrt()
+        if needs_spread_running_var:
+            spread_running_var = rsqrt_running_var.unsqueeze(1)
         if needs_grad_weight:
-            input = input.reshape((input_shape[0], input_shape[1], size))
-            xhat = inverse_root2 * (input - running_mean.unsqueeze(1))
+            input = input.reshape((input_shape[0], input_shape[1], q_size))
+            xhat = spread_running_var * (input - running_mean.unsqueeze(1))
             grad_weight = (G * xhat).sum((0, 2))
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            grad_input = (
-                (inverse_root2 * G).reshape(input_shape)
+            weight_running_var_G = (
+                spread_running_var * G
                 if weight is None
-                else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
+                else weight.unsqueeze(1) * spread_running_var * G
             )
+            grad_input = weight_running_var_G.reshape(input_shape)
         if needs[1]:
             grad_running_mean = (
-                -grad_bias * inverse_root
+                -grad_bias * rsqrt_running_var
                 if weight is None
-                else -weight * grad_bias * inverse_root
+                else -weight * grad_bias * rsqrt_running_var
             )
         if needs[2]:
             grad_running_var = (
-                -0.5 * grad_weight / added
+                -0.5 * grad_weight / running_var_plus_eps
                 if weight is None
-                else -0.5 * weight * grad_weight / added
+                else -0.5 * weight * grad_weight / running_var_plus_eps
             )
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None

@@ -133,19 +133,25 @@ def _binary_cross_entropy_mean_forward(input, target, weight):
         return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
-        min=-100
-    )
-    loss = -u if weight is None else -weight * u
+    target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
+        1 - input
+    ).log().clamp(min=-100)
+    loss = -target_plus_target if weight is None else -weight * target_plus_target
     return loss.mean().to(dtype)
 
 
 def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    part = input.log().clamp_(min=-100).mul_(target)
-    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
+    input_target = input.log().clamp_(min=-100).mul_(target)
+    input_target_plus_target_input = input_target.addcmul_(
+        1 - target, (1 - input).log_().clamp_(min=-100)
+    )
+    loss = (
+        input_target_plus_target_input.neg_()
+        if weight is None
+        else input_target_plus_target_input.mul_(weight).neg_()
+    )
     return loss.mean().to(dtype)
 
 
@@ -153,31 +159,46 @@ def _binary_cross_entropy_mean_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     input, target, weight, G = _wide(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
-    difference = 1 - input
+    one_minus_input = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
+        one_minus_target = 1 - target
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
+        clamped_log_input = one_minus_input.log().clamp_(min=-100)
+        clamped_log_input2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * u if weight is None else (G * weight).mul_(u)
-        part2 = G * target if weight is None else (G * target).mul_(weight)
+        input_above = one_minus_input >= math.exp(-100)
+        input_above2 = input >= math.exp(-100)
+        G_over_input = (
+            (G * one_minus_target).div_(one_minus_input)
+            if weight is None
+            else (G * weight).mul_(one_minus_target).div_(one_minus_input)
+        )
+        G_over_input_with_weight = (
+            (G * target).div_(input)
+            if weight is None
+            else (G * target).mul_(weight).div_(input)
+        )
         grad_input = (
-            _where(mask, part.div_(difference), 0)
-            .sub_(_where(mask2, part2.div_(input), 0))
+            _where(input_above, G_over_input, 0)
+            .sub_(_where(input_above2, G_over_input_with_weight, 0))
             .div_(math.prod(input.shape))
         )
     if ctx.needs_input_grad[1]:
+        input_minus_input = (
+            clamped_log_input - clamped_log_input2
+            if ctx.needs_input_grad[2]
+            else clamped_log_input.sub_(clamped_log_input2)
+        )
         grad_target = (
-            (clamped - clamped2).mul_(G / math.prod(input.shape))
+            input_minus_input.mul_(G / math.prod(input.shape))
             if weight is None
-            else (G / math.prod(input.shape) * weight).mul_(clamped - clamped2)
+            else (G / math.prod(input.shape) * weight).mul_(input_minus_input)
         )
     if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(-G / math.prod(input.shape))
+        input_plus_target_input = clamped_log_input2.mul_(target).addcmul_(
+            one_minus_target, clamped_log_input
+        )
+        grad_weight = input_plus_target_input.mul_(-G / math.prod(input.shape))
     return grad_input, grad_target, grad_weight
 
 
@@ -204,30 +225,44 @@ class _BinaryCrossEntropyMean(Function):
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        difference = 1 - input
+        one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
+            one_minus_target = 1 - target
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped_log_input = one_minus_input.log().clamp(min=-100)
+            clamped_log_input2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * u if weight is None else G * weight * u
-            part2 = G * target if weight is None else G * target * weight
+            input_above = one_minus_input >= math.exp(-100)
+            input_above2 = input >= math.exp(-100)
+            G_over_input = (
+                G * one_minus_target / torch.where(input_above, one_minus_input, 1)
+                if weight is None
+                else G
+                * weight
+                * one_minus_target
+                / torch.where(input_above, one_minus_input, 1)
+            )
+            G_over_input_with_weight = (
+                G * target / torch.where(input_above2, input, 1)
+                if weight is None
+                else G * target * weight / torch.where(input_above2, input, 1)
+            )
             grad_input = (
-                _where(mask, part / torch.where(mask, difference, 1), 0)
-                - _where(mask2, part2 / torch.where(mask2, input, 1), 0)
+                _where(input_above, G_over_input, 0)
+                - _where(input_above2, G_over_input_with_weight, 0)
             ) / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
+            input_minus_input = clamped_log_input - clamped_log_input2
             grad_target = (
-                G / math.prod(input.shape) * (clamped - clamped2)
+                G / math.prod(input.shape) * input_minus_input
                 if weight is None
-                else G / math.prod(input.shape) * weight * (clamped - clamped2)
+                else G / math.prod(input.shape) * weight * input_minus_input
             )
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G / math.prod(input.shape) * u2
+            target_plus_target = (
+                target * clamped_log_input2 + one_minus_target * clamped_log_input
+            )
+            grad_weight = -G / math.prod(input.shape) * target_plus_target
         return grad_input, grad_target, grad_weight
 
 
@@ -236,19 +271,25 @@ def _binary_cross_entropy_sum_forward(input, target, weight):
         return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
-        min=-100
-    )
-    loss = -u if weight is None else -weight * u
+    target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
+        1 - input
+    ).log().clamp(min=-100)
+    loss = -target_plus_target if weight is None else -weight * target_plus_target
     return loss.sum().to(dtype)
 
 
 def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    part = input.log().clamp_(min=-100).mul_(target)
-    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
+    input_target = input.log().clamp_(min=-100).mul_(target)
+    input_target_plus_target_input = input_target.addcmul_(
+        1 - target, (1 - input).log_().clamp_(min=-100)
+    )
+    loss = (
+        input_target_plus_target_input.neg_()
+        if weight is None
+        else input_target_plus_target_input.mul_(weight).neg_()
+    )
     return loss.sum().to(dtype)
 
 
@@ -256,26 +297,32 @@ def _binary_cross_entropy_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     input, target, weight, G = _wide(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
-    difference = 1 - input
+    one_minus_input = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
+        one_minus_target = 1 - target
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = G if weight is None else G * weight
+        G_weight = G if weight is None else G * weight
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
+        clamped_log_input = one_minus_input.log().clamp_(min=-100)
+        clamped_log_input2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(
-            _where(mask2, part.div_(input), 0)
+        input_above = one_minus_input >= math.exp(-100)
+        input_above2 = input >= math.exp(-100)
+        G_over_input = (
+            (G * target).div_(input)
+            if weight is None
+            else (G * target).mul_(weight).div_(input)
         )
+        grad_input = _where(
+            input_above, (G_weight * one_minus_target).div_(one_minus_input), 0
+        ).sub_(_where(input_above2, G_over_input, 0))
     if ctx.needs_input_grad[1]:
-        grad_target = (clamped - clamped2).mul_(product)
+        grad_target = (clamped_log_input - clamped_log_input2).mul_(G_weight)
     if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(-G)
+        input_plus_target_input = clamped_log_input2.mul_(target).addcmul_(
+            one_minus_target, clamped_log_input
+        )
+        grad_weight = input_plus_target_input.mul_(-G)
     return grad_input, grad_target, grad_weight
 
 
@@ -302,26 +349,33 @@ class _BinaryCrossEntropySum(Function):
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        difference = 1 - input
+        one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
+            one_minus_target = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = G if weight is None else G * weight
+            G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped_log_input = one_minus_input.log().clamp(min=-100)
+            clamped_log_input2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
+            input_above = one_minus_input >= math.exp(-100)
+            input_above2 = input >= math.exp(-100)
+            G_over_input = (
+                G * target / torch.where(input_above2, input, 1)
+                if weight is None
+                else G * target * weight / torch.where(input_above2, input, 1)
+            )
+            safe_input = torch.where(input_above, one_minus_input, 1)
             grad_input = _where(
-                mask, product * u / torch.where(mask, difference, 1), 0
-            ) - _where(mask2, part / torch.where(mask2, input, 1), 0)
+                input_above, G_weight * one_minus_target / safe_input, 0
+            ) - _where(input_above2, G_over_input, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = product * (clamped - clamped2)
+            grad_target = G_weight * (clamped_log_input - clamped_log_input2)
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G * u2
+            target_plus_target = (
+                target * clamped_log_input2 + one_minus_target * clamped_log_input
+            )
+            grad_weight = -G * target_plus_target
         return grad_input, grad_target, grad_weight
 
 
@@ -330,44 +384,60 @@ def _binary_cross_entropy_none_forward(input, target, weight):
         return _binary_cross_entropy_none_forward_in_place(input, target, weight)
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    u = target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(
-        min=-100
+    target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
+        1 - input
+    ).log().clamp(min=-100)
+    return (
+        (-target_plus_target).to(dtype)
+        if weight is None
+        else (-weight * target_plus_target).to(dtype)
     )
-    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
 
 
 def _binary_cross_entropy_none_forward_in_place(input, target, weight):
     dtype = _of_float32(input, target, weight)
     input, target, weight = _wide(input, target, weight)
-    part = input.log().clamp_(min=-100).mul_(target)
-    u = part.addcmul_(1 - target, (1 - input).log_().clamp_(min=-100))
-    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
+    input_target = input.log().clamp_(min=-100).mul_(target)
+    input_target_plus_target_input = input_target.addcmul_(
+        1 - target, (1 - input).log_().clamp_(min=-100)
+    )
+    return (
+        input_target_plus_target_input.neg_().to(dtype)
+        if weight is None
+        else input_target_plus_target_input.mul_(weight).neg_().to(dtype)
+    )
 
 
 def _binary_cross_entropy_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     input, target, weight, G = _wide(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
-    difference = 1 - input
+    one_minus_input = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
+        one_minus_target = 1 - target
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = G if weight is None else G * weight
+        G_weight = G if weight is None else G * weight
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped = difference.log().clamp_(min=-100)
-        clamped2 = input.log().clamp_(min=-100)
+        clamped_log_input = one_minus_input.log().clamp_(min=-100)
+        clamped_log_input2 = input.log().clamp_(min=-100)
     if ctx.needs_input_grad[0]:
-        mask = difference >= math.exp(-100)
-        mask2 = input >= math.exp(-100)
-        part = G * target if weight is None else (G * target).mul_(weight)
-        grad_input = _where(mask, (product * u).div_(difference), 0).sub_(
-            _where(mask2, part.div_(input), 0)
+        input_above = one_minus_input >= math.exp(-100)
+        input_above2 = input >= math.exp(-100)
+        G_over_input = (
+            (G * target).div_(input)
+            if weight is None
+            else (G * target).mul_(weight).div_(input)
         )
+        grad_input = _where(
+            input_above, (G_weight * one_minus_target).div_(one_minus_input), 0
+        ).sub_(_where(input_above2, G_over_input, 0))
     if ctx.needs_input_grad[1]:
-        grad_target = (clamped - clamped2).mul_(product)
+        grad_target = (clamped_log_input - clamped_log_input2).mul_(G_weight)
     if ctx.needs_input_grad[2]:
-        u2 = clamped2.mul_(target).addcmul_(u, clamped)
-        grad_weight = u2.mul_(G).neg_()
+        input_plus_target_input = clamped_log_input2.mul_(target).addcmul_(
+            one_minus_target, clamped_log_input
+        )
+        grad_weight = input_plus_target_input.mul_(G).neg_()
     return grad_input, grad_target, grad_weight
 
 
@@ -394,26 +464,33 @@ class _BinaryCrossEntropyNone(Function):
         input, target, weight = ctx.saved_tensors
         input, target, weight, G = _wide(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        difference = 1 - input
+        one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
+            one_minus_target = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = G if weight is None else G * weight
+            G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = difference.log().clamp(min=-100)
-            clamped2 = input.log().clamp(min=-100)
+            clamped_log_input = one_minus_input.log().clamp(min=-100)
+            clamped_log_input2 = input.log().clamp(min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else G * target * weight
+            input_above = one_minus_input >= math.exp(-100)
+            input_above2 = input >= math.exp(-100)
+            G_over_input = (
+                G * target / torch.where(input_above2, input, 1)
+                if weight is None
+                else G * target * weight / torch.where(input_above2, input, 1)
+            )
+            safe_input = torch.where(input_above, one_minus_input, 1)
             grad_input = _where(
-                mask, product * u / torch.where(mask, difference, 1), 0
-            ) - _where(mask2, part / torch.where(mask2, input, 1), 0)
+                input_above, G_weight * one_minus_target / safe_input, 0
+            ) - _where(input_above2, G_over_input, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = product * (clamped - clamped2)
+            grad_target = G_weight * (clamped_log_input - clamped_log_input2)
         if ctx.needs_input_grad[2]:
-            u2 = target * clamped2 + u * clamped
-            grad_weight = -G * u2
+            target_plus_target = (
+                target * clamped_log_input2 + one_minus_target * clamped_log_input
+            )
+            grad_weight = -G * target_plus_target
         return grad_input, grad_target, grad_weight
 
 

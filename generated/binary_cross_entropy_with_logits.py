@@ -107,11 +107,13 @@ def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_we
         )
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = part * torch.nn.functional.logsigmoid(input) + (
-        1 - target
-    ) * torch.nn.functional.logsigmoid(-input)
-    loss = -u if weight is None else -weight * u
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
+        input
+    ) + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    loss = (
+        -pos_weight_plus_target if weight is None else -weight * pos_weight_plus_target
+    )
     return loss.mean().to(dtype)
 
 
@@ -120,13 +122,17 @@ def _binary_cross_entropy_with_logits_mean_forward_in_place(
 ):
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = (
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    input_plus_target_input = (
         torch.nn.functional.logsigmoid(input)
-        .mul_(part)
+        .mul_(pos_weight_target)
         .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
     )
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
+    loss = (
+        input_plus_target_input.neg_()
+        if weight is None
+        else input_plus_target_input.mul_(weight).neg_()
+    )
     return loss.mean().to(dtype)
 
 
@@ -134,38 +140,44 @@ def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
     input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
     grad_input = grad_target = grad_weight = grad_pos_weight = None
-    product = math.prod(input.shape[:-1]) * input.shape[-1]
+    count = math.prod(input.shape[:-1]) * input.shape[-1]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
+        minus_input = -input
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
+        logsigmoid_input = torch.nn.functional.logsigmoid(input)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product2 = target if pos_weight is None else pos_weight * target
+        one_minus_target = 1 - target
+        pos_weight_target = target if pos_weight is None else pos_weight * target
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product3 = G / product if weight is None else G / product * weight
+        G_over_count_weight = G / count if weight is None else G / count * weight
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
+        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        ratio = -G / product
+        minus_G_over_count = -G / count
     if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u).addcmul_(product2, part.sigmoid_(), value=-1)
-        grad_input = part4.mul_(product3)
+        input_plus_pos_weight_minus_input = (
+            input.sigmoid()
+            .mul_(one_minus_target)
+            .addcmul_(pos_weight_target, minus_input.sigmoid_(), value=-1)
+        )
+        grad_input = input_plus_pos_weight_minus_input.mul_(G_over_count_weight)
     if ctx.needs_input_grad[1]:
-        grad_target = (
-            (part3 - part2).mul_(product3)
-            if pos_weight is None
-            else (part3 - pos_weight * part2).mul_(product3)
+        pos_weight_input = (
+            logsigmoid_input if pos_weight is None else pos_weight * logsigmoid_input
+        )
+        grad_target = (logsigmoid_minus_input - pos_weight_input).mul_(
+            G_over_count_weight
         )
     if ctx.needs_input_grad[2]:
-        u2 = (product2 * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(ratio)
+        pos_weight_plus_target_minus_input = (
+            pos_weight_target * logsigmoid_input
+        ).addcmul_(one_minus_target, logsigmoid_minus_input)
+        grad_weight = pos_weight_plus_target_minus_input.mul_(minus_G_over_count)
     if ctx.needs_input_grad[3]:
-        grad_pos_weight = (
-            ratio * part2.mul_(target).sum_to_size((input.shape[-1],))
-            if weight is None
-            else ratio * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
-        )
+        target_weight = target if weight is None else target * weight
+        grad_pos_weight = minus_G_over_count * logsigmoid_input.mul_(
+            target_weight
+        ).sum_to_size((input.shape[-1],))
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -191,45 +203,53 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
         given = _wide(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
-        product = math.prod(input.shape[:-1]) * input.shape[-1]
+        count = math.prod(input.shape[:-1]) * input.shape[-1]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part = -input
+            minus_input = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part2 = torch.nn.functional.logsigmoid(input)
+            logsigmoid_input = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product2 = target if pos_weight is None else pos_weight * target
+            one_minus_target = 1 - target
+            pos_weight_target = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product3 = G / product if weight is None else G / product * weight
+            G_over_count_weight = G / count if weight is None else G / count * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
+            logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            ratio = -G / product
+            minus_G_over_count = -G / count
         if ctx.needs_input_grad[0]:
-            grad_input = product3 * (u * input.sigmoid() - product2 * part.sigmoid())
+            grad_input = G_over_count_weight * (
+                one_minus_target * input.sigmoid()
+                - pos_weight_target * minus_input.sigmoid()
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = (
-                product3 * (part3 - part2)
+            pos_weight_input = (
+                logsigmoid_input
                 if pos_weight is None
-                else product3 * (part3 - pos_weight * part2)
+                else pos_weight * logsigmoid_input
+            )
+            grad_target = G_over_count_weight * (
+                logsigmoid_minus_input - pos_weight_input
             )
         if ctx.needs_input_grad[2]:
-            u2 = product2 * part2 + u * part3
-            grad_weight = ratio * u2
-        if ctx.needs_input_grad[3]:
-            grad_pos_weight = (
-                ratio * (target * part2).sum_to_size((input.shape[-1],))
-                if weight is None
-                else ratio * (target * weight * part2).sum_to_size((input.shape[-1],))
+            pos_weight_plus_target = (
+                pos_weight_target * logsigmoid_input
+                + one_minus_target * logsigmoid_minus_input
             )
+            grad_weight = minus_G_over_count * pos_weight_plus_target
+        if ctx.needs_input_grad[3]:
+            target_weight = target if weight is None else target * weight
+            grad_pos_weight = minus_G_over_count * (
+                target_weight * logsigmoid_input
+            ).sum_to_size((input.shape[-1],))
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
 
@@ -240,11 +260,13 @@ def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_wei
         )
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = part * torch.nn.functional.logsigmoid(input) + (
-        1 - target
-    ) * torch.nn.functional.logsigmoid(-input)
-    loss = -u if weight is None else -weight * u
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
+        input
+    ) + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    loss = (
+        -pos_weight_plus_target if weight is None else -weight * pos_weight_plus_target
+    )
     return loss.sum().to(dtype)
 
 
@@ -253,13 +275,17 @@ def _binary_cross_entropy_with_logits_sum_forward_in_place(
 ):
     dtype = _of_float32(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = (
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    input_plus_target_input = (
         torch.nn.functional.logsigmoid(input)
-        .mul_(part)
+        .mul_(pos_weight_target)
         .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
     )
-    loss = u.neg_() if weight is None else u.mul_(weight).neg_()
+    loss = (
+        input_plus_target_input.neg_()
+        if weight is None
+        else input_plus_target_input.mul_(weight).neg_()
+    )
     return loss.sum().to(dtype)
 
 
@@ -268,35 +294,39 @@ def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
     input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
+        minus_input = -input
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
+        logsigmoid_input = torch.nn.functional.logsigmoid(input)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product = target if pos_weight is None else pos_weight * target
+        one_minus_target = 1 - target
+        pos_weight_target = target if pos_weight is None else pos_weight * target
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = G if weight is None else G * weight
+        G_weight = G if weight is None else G * weight
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
+        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part4 = -G
+        minus_G = -G
     if ctx.needs_input_grad[0]:
-        part5 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part5.mul_(product2)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (part3 - part2).mul_(product2)
-            if pos_weight is None
-            else (part3 - pos_weight * part2).mul_(product2)
+        input_plus_pos_weight_minus_input = (
+            input.sigmoid()
+            .mul_(one_minus_target)
+            .addcmul_(pos_weight_target, minus_input.sigmoid_(), value=-1)
         )
+        grad_input = input_plus_pos_weight_minus_input.mul_(G_weight)
+    if ctx.needs_input_grad[1]:
+        pos_weight_input = (
+            logsigmoid_input if pos_weight is None else pos_weight * logsigmoid_input
+        )
+        grad_target = (logsigmoid_minus_input - pos_weight_input).mul_(G_weight)
     if ctx.needs_input_grad[2]:
-        u2 = (product * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(part4)
+        pos_weight_plus_target_minus_input = (
+            pos_weight_target * logsigmoid_input
+        ).addcmul_(one_minus_target, logsigmoid_minus_input)
+        grad_weight = pos_weight_plus_target_minus_input.mul_(minus_G)
     if ctx.needs_input_grad[3]:
-        grad_pos_weight = (
-            part4 * part2.mul_(target).sum_to_size((input.shape[-1],))
-            if weight is None
-            else part4 * (target * weight).mul_(part2).sum_to_size((input.shape[-1],))
+        target_weight = target if weight is None else target * weight
+        grad_pos_weight = minus_G * logsigmoid_input.mul_(target_weight).sum_to_size(
+            (input.shape[-1],)
         )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
@@ -328,38 +358,44 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part = -input
+            minus_input = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part2 = torch.nn.functional.logsigmoid(input)
+            logsigmoid_input = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product = target if pos_weight is None else pos_weight * target
+            one_minus_target = 1 - target
+            pos_weight_target = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = G if weight is None else G * weight
+            G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
+            logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part4 = -G
+            minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                product2 * (part3 - part2)
-                if pos_weight is None
-                else product2 * (part3 - pos_weight * part2)
+            grad_input = G_weight * (
+                one_minus_target * input.sigmoid()
+                - pos_weight_target * minus_input.sigmoid()
             )
+        if ctx.needs_input_grad[1]:
+            pos_weight_input = (
+                logsigmoid_input
+                if pos_weight is None
+                else pos_weight * logsigmoid_input
+            )
+            grad_target = G_weight * (logsigmoid_minus_input - pos_weight_input)
         if ctx.needs_input_grad[2]:
-            u2 = product * part2 + u * part3
-            grad_weight = part4 * u2
+            pos_weight_plus_target = (
+                pos_weight_target * logsigmoid_input
+                + one_minus_target * logsigmoid_minus_input
+            )
+            grad_weight = minus_G * pos_weight_plus_target
         if ctx.needs_input_grad[3]:
-            grad_pos_weight = (
-                part4 * (target * part2).sum_to_size((input.shape[-1],))
-                if weight is None
-                else part4 * (target * weight * part2).sum_to_size((input.shape[-1],))
+            target_weight = target if weight is None else target * weight
+            grad_pos_weight = minus_G * (target_weight * logsigmoid_input).sum_to_size(
+                (input.shape[-1],)
             )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 
@@ -371,11 +407,15 @@ def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_we
         )
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = part * torch.nn.functional.logsigmoid(input) + (
-        1 - target
-    ) * torch.nn.functional.logsigmoid(-input)
-    return (-u).to(dtype) if weight is None else (-weight * u).to(dtype)
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
+        input
+    ) + (1 - target) * torch.nn.functional.logsigmoid(-input)
+    return (
+        (-pos_weight_plus_target).to(dtype)
+        if weight is None
+        else (-weight * pos_weight_plus_target).to(dtype)
+    )
 
 
 def _binary_cross_entropy_with_logits_none_forward_in_place(
@@ -383,13 +423,17 @@ def _binary_cross_entropy_with_logits_none_forward_in_place(
 ):
     dtype = _promoted(input, target, weight, pos_weight)
     input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = (
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    input_plus_target_input = (
         torch.nn.functional.logsigmoid(input)
-        .mul_(part)
+        .mul_(pos_weight_target)
         .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
     )
-    return u.neg_().to(dtype) if weight is None else u.mul_(weight).neg_().to(dtype)
+    return (
+        input_plus_target_input.neg_().to(dtype)
+        if weight is None
+        else input_plus_target_input.mul_(weight).neg_().to(dtype)
+    )
 
 
 def _binary_cross_entropy_with_logits_none_backward(ctx, G):
@@ -397,33 +441,37 @@ def _binary_cross_entropy_with_logits_none_backward(ctx, G):
     input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part = -input
+        minus_input = -input
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part2 = torch.nn.functional.logsigmoid(input)
+        logsigmoid_input = torch.nn.functional.logsigmoid(input)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = 1 - target
-        product = target if pos_weight is None else pos_weight * target
+        one_minus_target = 1 - target
+        pos_weight_target = target if pos_weight is None else pos_weight * target
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product2 = G if weight is None else G * weight
+        G_weight = G if weight is None else G * weight
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        part3 = torch.nn.functional.logsigmoid(part)
+        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
     if ctx.needs_input_grad[0]:
-        part4 = input.sigmoid().mul_(u).addcmul_(product, part.sigmoid_(), value=-1)
-        grad_input = part4.mul_(product2)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            (part3 - part2).mul_(product2)
-            if pos_weight is None
-            else (part3 - pos_weight * part2).mul_(product2)
+        input_plus_pos_weight_minus_input = (
+            input.sigmoid()
+            .mul_(one_minus_target)
+            .addcmul_(pos_weight_target, minus_input.sigmoid_(), value=-1)
         )
+        grad_input = input_plus_pos_weight_minus_input.mul_(G_weight)
+    if ctx.needs_input_grad[1]:
+        pos_weight_input = (
+            logsigmoid_input if pos_weight is None else pos_weight * logsigmoid_input
+        )
+        grad_target = (logsigmoid_minus_input - pos_weight_input).mul_(G_weight)
     if ctx.needs_input_grad[2]:
-        u2 = (product * part2).addcmul_(u, part3)
-        grad_weight = u2.mul_(G).neg_()
+        pos_weight_plus_target_minus_input = (
+            pos_weight_target * logsigmoid_input
+        ).addcmul_(one_minus_target, logsigmoid_minus_input)
+        grad_weight = pos_weight_plus_target_minus_input.mul_(G).neg_()
     if ctx.needs_input_grad[3]:
-        grad_pos_weight = (
-            -(G * target).mul_(part2).sum_to_size((input.shape[-1],))
-            if weight is None
-            else -(G * target).mul_(weight).mul_(part2).sum_to_size((input.shape[-1],))
+        G_target_weight = G * target if weight is None else (G * target).mul_(weight)
+        grad_pos_weight = -G_target_weight.mul_(logsigmoid_input).sum_to_size(
+            (input.shape[-1],)
         )
     return grad_input, grad_target, grad_weight, grad_pos_weight
 
@@ -455,36 +503,42 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part = -input
+            minus_input = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part2 = torch.nn.functional.logsigmoid(input)
+            logsigmoid_input = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product = target if pos_weight is None else pos_weight * target
+            one_minus_target = 1 - target
+            pos_weight_target = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = G if weight is None else G * weight
+            G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
+            logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         if ctx.needs_input_grad[0]:
-            grad_input = product2 * (u * input.sigmoid() - product * part.sigmoid())
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                product2 * (part3 - part2)
-                if pos_weight is None
-                else product2 * (part3 - pos_weight * part2)
+            grad_input = G_weight * (
+                one_minus_target * input.sigmoid()
+                - pos_weight_target * minus_input.sigmoid()
             )
+        if ctx.needs_input_grad[1]:
+            pos_weight_input = (
+                logsigmoid_input
+                if pos_weight is None
+                else pos_weight * logsigmoid_input
+            )
+            grad_target = G_weight * (logsigmoid_minus_input - pos_weight_input)
         if ctx.needs_input_grad[2]:
-            u2 = product * part2 + u * part3
-            grad_weight = -G * u2
+            pos_weight_plus_target = (
+                pos_weight_target * logsigmoid_input
+                + one_minus_target * logsigmoid_minus_input
+            )
+            grad_weight = -G * pos_weight_plus_target
         if ctx.needs_input_grad[3]:
-            grad_pos_weight = (
-                -(G * target * part2).sum_to_size((input.shape[-1],))
-                if weight is None
-                else -(G * target * weight * part2).sum_to_size((input.shape[-1],))
+            G_target_weight = G * target if weight is None else G * target * weight
+            grad_pos_weight = -(G_target_weight * logsigmoid_input).sum_to_size(
+                (input.shape[-1],)
             )
         return grad_input, grad_target, grad_weight, grad_pos_weight
 

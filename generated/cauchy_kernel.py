@@ -114,17 +114,21 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    )
-    K = (1 / (1 + gamma * difference.clamp_min(0))).to(dtype)
+    twice_x1_centred = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    x1_centred_plus_x2_centred = x1_centred.square().sum(
+        -1, keepdim=True
+    ) + x2_centred.square().sum(-1).unsqueeze(-2)
+    K = 1 / (1 + gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0))
+    K = K.to(dtype)
     return K, centre
 
 
@@ -133,16 +137,24 @@ def _cauchy_kernel_forward_in_place(x1, x2, gamma):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-    ).sub_((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2))
-    K = (1 / difference.clamp_min_(0).mul_(gamma).add_(1)).to(dtype)
+    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    x1_centred_plus_x2_centred = x1_centred.square_().sum(
+        -1, keepdim=True
+    ) + x2_centred.square_().sum(-1).unsqueeze(-2)
+    x1_centred_gamma = (
+        x1_centred_plus_x2_centred.sub_(twice_x1_centred).clamp_min_(0).mul_(gamma)
+    )
+    K = 1 / x1_centred_gamma.add_(1)
+    K = K.to(dtype)
     return K, centre
 
 
@@ -155,18 +167,19 @@ def _cauchy_kernel_backward(ctx, G):
     grad_x1 = grad_x2 = None
     x2_centred = x2 - centre.unsqueeze(-2)
     x1_centred = x1 - centre.unsqueeze(-2)
-    product = K.square().mul_(G)
-    product2 = 2 * gamma
+    K_squared_G = K.square().mul_(G)
+    twice_gamma = 2 * gamma
     if ctx.needs_input_grad[0]:
-        product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = product3.addcmul_(
-            product.sum(-1, keepdim=True), x1_centred, value=-1
-        ).mul_(product2)
+        K_squared_G_x2_centred = (K_squared_G.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = K_squared_G_x2_centred.addcmul_(
+            K_squared_G.sum(-1, keepdim=True), x1_centred, value=-1
+        ).mul_(twice_gamma)
     if ctx.needs_input_grad[1]:
-        product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = product4.addcmul_(
-            product.sum(-2).unsqueeze(-1), x2_centred, value=-1
-        ).mul_(product2)
+        K_squared_G_x1_centred = K_squared_G.mT.to(low) @ x1_centred.to(low)
+        wide_K_squared_G = K_squared_G_x1_centred.to(wide)
+        grad_x2 = wide_K_squared_G.addcmul_(
+            K_squared_G.sum(-2).unsqueeze(-1), x2_centred, value=-1
+        ).mul_(twice_gamma)
     return grad_x1, grad_x2, None
 
 
@@ -200,22 +213,26 @@ class _CauchyKernel(Function):
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = _cast(wide, x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        product = G * K.square()
-        product2 = 2 * gamma
+        G_K_squared = G * K.square()
+        twice_gamma = 2 * gamma
         if ctx.needs_input_grad[0]:
-            grad_x1 = product2 * (
-                (product.to(low) @ x2_centred.to(low)).to(wide)
-                - product.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = twice_gamma * (
+                (G_K_squared.to(low) @ x2_centred.to(low)).to(wide)
+                - G_K_squared.sum(-1, keepdim=True) * x1_centred
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = product2 * (
-                (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-                - product.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = twice_gamma * (
+                (G_K_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+                - G_K_squared.sum(-2).unsqueeze(-1) * x2_centred
             )
         return grad_x1, grad_x2, None
 

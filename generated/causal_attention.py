@@ -297,10 +297,12 @@ def _causal_attention_composed(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    mask = _positions(key.shape[-2], query) <= _positions(
+    positions_of_key_below = _positions(key.shape[-2], query) <= _positions(
         query.shape[-2], query
     ).unsqueeze(1)
-    P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
+    P = torch.softmax(
+        torch.where(positions_of_key_below, S, torch.finfo(wide).min), -1
+    ).tril()
     return P.to(low) @ value
 
 
@@ -311,8 +313,10 @@ def _causal_attention_backward(ctx, G):
     query, key, value, output, G = _cast(low, query, key, value, output, G)
     kept = _cast(wide, kept)[0]
     grad_query = grad_key = grad_value = None
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    grads = _attended_gradients(G, query, key, value, output, kept, ratio, True)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    grads = _attended_gradients(
+        G, query, key, value, output, kept, one_over_query, True
+    )
     if ctx.needs_input_grad[0]:
         grad_query = grads[0]
     if ctx.needs_input_grad[1]:
@@ -351,14 +355,17 @@ class _CausalAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        mask = _positions(key.shape[-2], G) <= _positions(query.shape[-2], G).unsqueeze(
-            1
-        )
-        P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
+        positions_of_query = _positions(query.shape[-2], G)
+        positions_of_key_below = _positions(
+            key.shape[-2], G
+        ) <= positions_of_query.unsqueeze(1)
+        P = torch.softmax(
+            torch.where(positions_of_key_below, S, torch.finfo(wide).min), -1
+        ).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

@@ -159,19 +159,28 @@ def _causal_linear_attention_backward(ctx, G):
     query, key, output, total, G = _cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        total2 = (G * output).sum(-1, keepdim=True)
-        grad_S = (G.to(low) @ value.mT).to(wide).sub_(total2).div_(total.unsqueeze(-1))
-        e = key.clamp(max=0).exp_()
-        mask = key > 0
-        e2 = query.clamp(max=0).exp_()
-        mask2 = query > 0
-        chosen = grad_S.tril_()
+        sum_of_G_output = (G * output).sum(-1, keepdim=True)
+        G_value_minus_G = (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
+        grad_S = G_value_minus_G.div_(total.unsqueeze(-1))
+        exp_clamped_key = key.clamp(max=0).exp_()
+        key_positive = key > 0
+        exp_clamped_query = query.clamp(max=0).exp_()
+        query_positive = query > 0
+        lower_grad_S = grad_S.tril_()
     if ctx.needs_input_grad[0]:
-        psi = _where(mask, 1 + key, e)
-        grad_query = (chosen.to(low) @ psi.to(low)).to(wide).mul_(_where(mask2, 1, e2))
+        psi = _where(key_positive, 1 + key, exp_clamped_key)
+        grad_query = (
+            (lower_grad_S.to(low) @ psi.to(low))
+            .to(wide)
+            .mul_(_where(query_positive, 1, exp_clamped_query))
+        )
     if ctx.needs_input_grad[1]:
-        phi = _where(mask2, 1 + query, e2)
-        grad_key = (chosen.mT.to(low) @ phi.to(low)).to(wide).mul_(_where(mask, 1, e))
+        phi = _where(query_positive, 1 + query, exp_clamped_query)
+        grad_key = (
+            (lower_grad_S.mT.to(low) @ phi.to(low))
+            .to(wide)
+            .mul_(_where(key_positive, 1, exp_clamped_key))
+        )
     if ctx.needs_input_grad[2]:
         grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
     return grad_query, grad_key, grad_value
@@ -213,24 +222,27 @@ class _CausalLinearAttention(Function):
         value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
-        e2 = query.clamp(max=0).exp()
-        mask = query > 0
-        phi = _where(mask, 1 + query, e2)
-        e3 = key.clamp(max=0).exp()
-        mask2 = key > 0
-        psi = _where(mask2, 1 + key, e3)
-        part = phi.to(low)
-        S = (part @ psi.mT.to(low)).tril()
+        exp_clamped_query = query.clamp(max=0).exp()
+        query_positive = query > 0
+        phi = _where(query_positive, 1 + query, exp_clamped_query)
+        exp_clamped_key = key.clamp(max=0).exp()
+        key_positive = key > 0
+        psi = _where(key_positive, 1 + key, exp_clamped_key)
+        low_phi = phi.to(low)
+        S = (low_phi @ psi.mT.to(low)).tril()
         total = S.sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_S = (
                 (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
             ) / total.unsqueeze(-1).to(wide)
-            chosen = grad_S.tril()
+            lower_grad_S = grad_S.tril()
         if ctx.needs_input_grad[0]:
-            grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * _where(mask, 1, e2)
+            grad_query = (lower_grad_S.to(low) @ psi.to(low)).to(wide) * _where(
+                query_positive, 1, exp_clamped_query
+            )
         if ctx.needs_input_grad[1]:
-            grad_key = (chosen.mT.to(low) @ part).to(wide) * _where(mask2, 1, e3)
+            lower_grad_S_low_phi = (lower_grad_S.mT.to(low) @ low_phi).to(wide)
+            grad_key = lower_grad_S_low_phi * _where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value

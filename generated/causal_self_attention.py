@@ -315,9 +315,9 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     Q = x @ Wq.mT
     K = x @ Wk.mT
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-    position = _positions(x.shape[1], x)
-    mask = position <= position.unsqueeze(1)
-    P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2).tril()
+    positions_of_x = _positions(x.shape[1], x)
+    x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
+    P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
     return P.to(low) @ V
 
 
@@ -333,7 +333,7 @@ def _causal_self_attention_backward(ctx, G):
         G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
     )
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        part = _flatten(x, 0, 1)
+        flat_x = _flatten(x, 0, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_Q = grads[0]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -343,11 +343,11 @@ def _causal_self_attention_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
     if ctx.needs_input_grad[1]:
-        grad_Wq = _flatten(grad_Q, 0, 1).mT @ part
+        grad_Wq = _flatten(grad_Q, 0, 1).mT @ flat_x
     if ctx.needs_input_grad[2]:
-        grad_Wk = _flatten(grad_K, 0, 1).mT @ part
+        grad_Wk = _flatten(grad_K, 0, 1).mT @ flat_x
     if ctx.needs_input_grad[3]:
-        grad_Wv = _flatten(grad_V, 0, 1).mT @ part
+        grad_Wv = _flatten(grad_V, 0, 1).mT @ flat_x
     return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 
@@ -383,9 +383,9 @@ class _CausalSelfAttention(Function):
         Q = x @ Wq.mT
         K = x @ Wk.mT
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-        position = _positions(x.shape[1], G)
-        mask = position <= position.unsqueeze(1)
-        P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2).tril()
+        positions_of_x = _positions(x.shape[1], G)
+        x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
+        P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -393,14 +393,14 @@ class _CausalSelfAttention(Function):
         ):
             V = x @ Wv.mT
             grad_P = G @ V.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(2, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part2 = _flatten(x, 0, 1)
+            flat_x = _flatten(x, 0, 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -410,11 +410,11 @@ class _CausalSelfAttention(Function):
         if ctx.needs_input_grad[0]:
             grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
         if ctx.needs_input_grad[1]:
-            grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ part2
+            grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ flat_x
         if ctx.needs_input_grad[2]:
-            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part2
+            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ flat_x
         if ctx.needs_input_grad[3]:
-            grad_Wv = _flatten(grad_V, 0, 1).mT @ part2
+            grad_Wv = _flatten(grad_V, 0, 1).mT @ flat_x
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 

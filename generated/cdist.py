@@ -134,9 +134,13 @@ def _cdist_forward(x1, x2):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
     squared = (
@@ -144,8 +148,9 @@ def _cdist_forward(x1, x2):
         + x2_centred.square().sum(-1).unsqueeze(-2)
         - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     ).clamp_min(0)
-    mask = squared > 0
-    D = _where(mask, torch.where(mask, squared, 1).sqrt(), 0).to(dtype)
+    squared_positive = squared > 0
+    D = _where(squared_positive, torch.where(squared_positive, squared, 1).sqrt(), 0)
+    D = D.to(dtype)
     return D, centre
 
 
@@ -154,18 +159,25 @@ def _cdist_forward_in_place(x1, x2):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square().sum(-1, keepdim=True)
+    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
     squared = (
-        (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
+        (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
+        .sub_(twice_x1_centred)
+        .clamp_min_(0)
     )
-    mask = squared > 0
-    D = _where(mask, squared.sqrt_(), 0).to(dtype)
+    squared_positive = squared > 0
+    D = _where(squared_positive, squared.sqrt_(), 0)
+    D = D.to(dtype)
     return D, centre
 
 
@@ -221,12 +233,16 @@ class _Cdist(Function):
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = _cast(wide, x1, x2, D, G)
         grad_x1 = grad_x2 = None
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x1_centred = x1 - centre.unsqueeze(-2)
-        mask = D > 0
-        grad_squared = _where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
+        D_positive = D > 0
+        grad_squared = _where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
             grad_x1 = 2 * (

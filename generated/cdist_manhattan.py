@@ -97,11 +97,13 @@ def _cdist_manhattan_backward(ctx, G):
     x1, x2 = ctx.saved_tensors
     x1, x2, G = _wide(x1, x2, G)
     grad_x1 = grad_x2 = None
-    product = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_(G.unsqueeze(-1))
+    sign_x1_minus_x2_G = (
+        (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_(G.unsqueeze(-1))
+    )
     if ctx.needs_input_grad[0]:
-        grad_x1 = product.sum(-2)
+        grad_x1 = sign_x1_minus_x2_G.sum(-2)
     if ctx.needs_input_grad[1]:
-        grad_x2 = product.sum(-3).neg_()
+        grad_x2 = sign_x1_minus_x2_G.sum(-3).neg_()
     return grad_x1, grad_x2
 
 
@@ -124,11 +126,13 @@ class _CdistManhattan(Function):
         x1, x2 = ctx.saved_tensors
         x1, x2, G = _wide(x1, x2, G)
         grad_x1 = grad_x2 = None
-        product = G.unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        G_sign_x1_minus_x2 = (
+            G.unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        )
         if ctx.needs_input_grad[0]:
-            grad_x1 = product.sum(-2)
+            grad_x1 = G_sign_x1_minus_x2.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = -product.sum(-3)
+            grad_x2 = -G_sign_x1_minus_x2.sum(-3)
         return grad_x1, grad_x2
 
 

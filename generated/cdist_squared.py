@@ -101,9 +101,13 @@ def _cdist_squared_forward(x1, x2):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
     D = (
@@ -120,14 +124,22 @@ def _cdist_squared_forward_in_place(x1, x2):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    D = (total + x2_centred.square().sum(-1).unsqueeze(-2)).sub_(part2).clamp_min_(0)
+    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    D = (
+        (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
+        .sub_(twice_x1_centred)
+        .clamp_min_(0)
+    )
     D = D.to(dtype)
     return D, centre
 
@@ -183,9 +195,13 @@ class _CdistSquared(Function):
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = _cast(wide, x1, x2, G)
         grad_x1 = grad_x2 = None
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:

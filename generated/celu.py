@@ -161,8 +161,10 @@ class _Celu(Function):
         (input,) = ctx.saved_tensors
         alpha = ctx.alpha
         input, G = _wide(input, G)
-        mask = input > 0
-        grad_input = G * _where(mask, 1, torch.where(~mask, input / alpha, 1).exp())
+        input_positive = input > 0
+        grad_input = G * _where(
+            input_positive, 1, torch.where(~input_positive, input / alpha, 1).exp()
+        )
         return grad_input, None
 
 

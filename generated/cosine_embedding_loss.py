@@ -179,18 +179,19 @@ def _cosine_embedding_loss_mean_backward(ctx, G):
             _where((target != 1) & (cosine - margin >= 0), G, 0)
             - torch.where(target == 1, G, 0)
         ) / input1.shape[0]
-        product = -0.5 * grad_cosine * cosine
-        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-        product2 = grad_cosine.unsqueeze(1) * inverse_root
+        grad_cosine_cosine = -0.5 * grad_cosine * cosine
+        grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+            square1 * square2
+        ).rsqrt().unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        grad_square1 = product / square1
+        grad_square1 = grad_cosine_cosine / square1
         grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-            product2, input2
+            grad_cosine_square1, input2
         )
     if ctx.needs_input_grad[1]:
-        grad_square2 = product / square2
+        grad_square2 = grad_cosine_cosine / square2
         grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-            product2, input1
+            grad_cosine_square1, input1
         )
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target_shape)
@@ -235,20 +236,26 @@ class _CosineEmbeddingLossMean(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            inverse_root = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse_root
+            rsqrt_square1_square2 = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2
             grad_cosine = (
                 _where((target != 1) & (cosine - margin >= 0), G, 0)
                 - torch.where(target == 1, G, 0)
             ) / input1.shape[0]
-            product = -0.5 * grad_cosine * cosine
-            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
+            grad_cosine_cosine = -0.5 * grad_cosine * cosine
+            grad_cosine_square1 = grad_cosine.unsqueeze(
+                1
+            ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = product / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+            grad_square1 = grad_cosine_cosine / square1
+            grad_input1 = (
+                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
+            )
         if ctx.needs_input_grad[1]:
-            grad_square2 = product / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+            grad_square2 = grad_cosine_cosine / square2
+            grad_input2 = (
+                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
+            )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None
@@ -286,18 +293,19 @@ def _cosine_embedding_loss_sum_backward(ctx, G):
         grad_cosine = _where(
             (target != 1) & (cosine - margin >= 0), G, 0
         ) - torch.where(target == 1, G, 0)
-        product = -0.5 * grad_cosine * cosine
-        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-        product2 = grad_cosine.unsqueeze(1) * inverse_root
+        grad_cosine_cosine = -0.5 * grad_cosine * cosine
+        grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+            square1 * square2
+        ).rsqrt().unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        grad_square1 = product / square1
+        grad_square1 = grad_cosine_cosine / square1
         grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-            product2, input2
+            grad_cosine_square1, input2
         )
     if ctx.needs_input_grad[1]:
-        grad_square2 = product / square2
+        grad_square2 = grad_cosine_cosine / square2
         grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-            product2, input1
+            grad_cosine_square1, input1
         )
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target_shape)
@@ -342,19 +350,25 @@ class _CosineEmbeddingLossSum(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            inverse_root = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse_root
+            rsqrt_square1_square2 = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2
             grad_cosine = _where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
-            product = -0.5 * grad_cosine * cosine
-            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
+            grad_cosine_cosine = -0.5 * grad_cosine * cosine
+            grad_cosine_square1 = grad_cosine.unsqueeze(
+                1
+            ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = product / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+            grad_square1 = grad_cosine_cosine / square1
+            grad_input1 = (
+                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
+            )
         if ctx.needs_input_grad[1]:
-            grad_square2 = product / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+            grad_square2 = grad_cosine_cosine / square2
+            grad_input2 = (
+                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
+            )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None
@@ -392,18 +406,19 @@ def _cosine_embedding_loss_none_backward(ctx, G):
         grad_cosine = _where(
             (target != 1) & (cosine - margin >= 0), G, 0
         ) - torch.where(target == 1, G, 0)
-        product = -0.5 * grad_cosine * cosine
-        inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-        product2 = grad_cosine.unsqueeze(1) * inverse_root
+        grad_cosine_cosine = -0.5 * grad_cosine * cosine
+        grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+            square1 * square2
+        ).rsqrt().unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        grad_square1 = product / square1
+        grad_square1 = grad_cosine_cosine / square1
         grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-            product2, input2
+            grad_cosine_square1, input2
         )
     if ctx.needs_input_grad[1]:
-        grad_square2 = product / square2
+        grad_square2 = grad_cosine_cosine / square2
         grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-            product2, input1
+            grad_cosine_square1, input1
         )
     if ctx.needs_input_grad[2]:
         grad_target = G.new_zeros(target_shape)
@@ -448,19 +463,25 @@ class _CosineEmbeddingLossNone(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)
             square2 = 1e-12 + input2.square().sum(1)
-            inverse_root = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse_root
+            rsqrt_square1_square2 = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2
             grad_cosine = _where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
-            product = -0.5 * grad_cosine * cosine
-            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
+            grad_cosine_cosine = -0.5 * grad_cosine * cosine
+            grad_cosine_square1 = grad_cosine.unsqueeze(
+                1
+            ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = product / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+            grad_square1 = grad_cosine_cosine / square1
+            grad_input1 = (
+                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
+            )
         if ctx.needs_input_grad[1]:
-            grad_square2 = product / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+            grad_square2 = grad_cosine_cosine / square2
+            grad_input2 = (
+                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
+            )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None

@@ -312,9 +312,9 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
-    size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+    b_size = math.prod(b_shape)
+    x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
     Q = x @ Wq.mT
     K = memory @ Wk.mT
     V = memory @ Wv.mT
@@ -332,9 +332,9 @@ def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
-    size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
+    b_size = math.prod(b_shape)
+    x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
     V = memory @ Wv.mT
     Q = x @ Wq.mT
     K = memory @ Wk.mT
@@ -360,18 +360,20 @@ def _cross_attention_backward(ctx, G):
     needs_grad_V = needs[1] or needs[4]
     needs_grad_K = needs[1] or needs[3]
     needs_grad_Q = needs[0] or needs[2]
-    needs_part = needs[3] or needs[4]
+    needs_flat_memory = needs[3] or needs[4]
     needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
     grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-    size = math.prod(b_shape)
-    G = G.reshape((size, x_shape[-2], Wo_shape[0]))
+    b_size = math.prod(b_shape)
+    G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
     if needs_grads:
         grad_context = G @ Wo
-        ratio = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
-        grads = _attended_gradients(grad_context, Q, K, V, context, kept, ratio, None)
-    if needs_part:
-        memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-        part = _flatten(memory, 0, 1)
+        one_over_sqrt_Wq_size = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
+        grads = _attended_gradients(
+            grad_context, Q, K, V, context, kept, one_over_sqrt_Wq_size, None
+        )
+    if needs_flat_memory:
+        memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+        flat_memory = _flatten(memory, 0, 1)
     if needs_grad_Q:
         grad_Q = grads[0]
     if needs_grad_K:
@@ -379,16 +381,16 @@ def _cross_attention_backward(ctx, G):
     if needs_grad_V:
         grad_V = grads[2]
     if needs[2]:
-        x = x.reshape((size, x_shape[-2], x_shape[-1]))
+        x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
         grad_Wq = _flatten(grad_Q, 0, 1).mT @ _flatten(x, 0, 1)
     if needs[0]:
         grad_x = (grad_Q @ Wq).reshape(x_shape)
     if needs[1]:
         grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
     if needs[3]:
-        grad_Wk = _flatten(grad_K, 0, 1).mT @ part
+        grad_Wk = _flatten(grad_K, 0, 1).mT @ flat_memory
     if needs[4]:
-        grad_Wv = _flatten(grad_V, 0, 1).mT @ part
+        grad_Wv = _flatten(grad_V, 0, 1).mT @ flat_memory
     if needs[5]:
         grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
     return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
@@ -432,7 +434,7 @@ class _CrossAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         x, memory, Wq, Wk, Wv, Wo, G = _cast(low, x, memory, Wq, Wk, Wv, Wo, G)
         needs = ctx.needs_input_grad
-        needs_part2 = needs[3] or needs[4]
+        needs_flat_memory = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
         needs_grad_K = needs[1] or needs[3]
         needs_grad_Q = needs[0] or needs[2]
@@ -440,10 +442,10 @@ class _CrossAttention(Function):
         needs_V = needs_grad_S or needs[5]
         needs_grad_context = needs_grad_S or needs_grad_V
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-        size = math.prod(b_shape)
-        x = x.reshape((size, x_shape[-2], x_shape[-1]))
-        memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-        G = G.reshape((size, x_shape[-2], Wo_shape[0]))
+        b_size = math.prod(b_shape)
+        x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+        memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+        G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
         Q = x @ Wq.mT
         K = memory @ Wk.mT
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
@@ -454,16 +456,16 @@ class _CrossAttention(Function):
             V = memory @ Wv.mT
         if needs_grad_S:
             grad_P = grad_context @ V.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(2, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
         if needs_grad_Q:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_K:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_V:
             grad_V = P.mT.to(low) @ grad_context
-        if needs_part2:
-            part2 = _flatten(memory, 0, 1)
+        if needs_flat_memory:
+            flat_memory = _flatten(memory, 0, 1)
         if needs[0]:
             grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
         if needs[1]:
@@ -471,9 +473,9 @@ class _CrossAttention(Function):
         if needs[2]:
             grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ _flatten(x, 0, 1)
         if needs[3]:
-            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ part2
+            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ flat_memory
         if needs[4]:
-            grad_Wv = _flatten(grad_V, 0, 1).mT @ part2
+            grad_Wv = _flatten(grad_V, 0, 1).mT @ flat_memory
         if needs[5]:
             context = P.to(low) @ V
             grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)

@@ -153,12 +153,18 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _no_view(_logsoftmax(input, 1))
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
+    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
+        input.shape[1] or math.nan
+    )
+    loss = (
+        -(F * target_plus_label_smoothing).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
+    )
     average = loss.mean().to(dtype)
     return average, F
 
@@ -168,12 +174,18 @@ def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoo
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _logsoftmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
+    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
+        input.shape[1] or math.nan
+    )
+    loss = (
+        -(F * target_plus_label_smoothing).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
+    )
     return loss.mean().to(dtype)
 
 
@@ -184,17 +196,17 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _no_view(_logsoftmax(input, 1))
-    u = ((1 - label_smoothing) * target).add_(
+    target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
     loss = (
-        -u.mul_(F).sum(1)
+        -target_plus_label_smoothing.mul_(F).sum(1)
         if weight is None
-        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
+        else -(weight.unsqueeze(1) * F).mul_(target_plus_label_smoothing).sum(1)
     )
     average = loss.mean().to(dtype)
     return average, F
@@ -209,26 +221,36 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    difference = 1 - label_smoothing
+    one_minus_label_smoothing = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
-        part = -G
+        label_smoothing_plus_label_smoothing = (
+            one_minus_label_smoothing * target
+        ).add_(label_smoothing / (target.shape[1] or math.nan))
+        minus_G = -G
     if ctx.needs_input_grad[0]:
+        minus_G_weight = minus_G if weight is None else minus_G * weight.unsqueeze(1)
+        minus_G_over_count = minus_G_weight / (target.shape[0] * target.shape[2])
         grad_F = (
-            part / (target.shape[0] * target.shape[2]) * u
-            if weight is None
-            else part * weight.unsqueeze(1) / (target.shape[0] * target.shape[2]) * u
+            minus_G_over_count * label_smoothing_plus_label_smoothing
+            if ctx.needs_input_grad[2]
+            else label_smoothing_plus_label_smoothing.mul_(minus_G_over_count)
         )
         grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        product = (
-            -difference * G if weight is None else -difference * G * weight.unsqueeze(1)
+        label_smoothing_G = (
+            -one_minus_label_smoothing * G
+            if weight is None
+            else -one_minus_label_smoothing * G * weight.unsqueeze(1)
         )
-        grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
-            target_shape
-        )
+        grad_target = (
+            label_smoothing_G / (target.shape[0] * target.shape[2]) * F
+        ).reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = part / (target.shape[0] * target.shape[2]) * u.mul_(F).sum((0, 2))
+        grad_weight = (
+            minus_G
+            / (target.shape[0] * target.shape[2])
+            * label_smoothing_plus_label_smoothing.mul_(F).sum((0, 2))
+        )
     return grad_input, grad_target, grad_weight, None
 
 
@@ -274,34 +296,39 @@ class _CrossEntropyProbabilitiesMean(Function):
         target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        difference = 1 - label_smoothing
+        one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
-            part = -G
+            label_smoothing_plus_label_smoothing = (
+                one_minus_label_smoothing * target
+                + label_smoothing / (target.shape[1] or math.nan)
+            )
+            minus_G = -G
         if ctx.needs_input_grad[0]:
-            part2 = (
-                part / (target.shape[0] * target.shape[2]) * u
-                if weight is None
-                else part
-                * weight.unsqueeze(1)
+            minus_G_weight = (
+                minus_G if weight is None else minus_G * weight.unsqueeze(1)
+            )
+            grad_F = _with_cotangent(
+                minus_G_weight
                 / (target.shape[0] * target.shape[2])
-                * u
+                * label_smoothing_plus_label_smoothing,
+                G_F,
             )
-            grad_F = _with_cotangent(part2, G_F)
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            product = (
-                -difference * G
+            label_smoothing_G = (
+                -one_minus_label_smoothing * G
                 if weight is None
-                else -difference * G * weight.unsqueeze(1)
+                else -one_minus_label_smoothing * G * weight.unsqueeze(1)
             )
-            grad_target = (product / (target.shape[0] * target.shape[2]) * F).reshape(
-                target_shape
-            )
+            grad_target = (
+                label_smoothing_G / (target.shape[0] * target.shape[2]) * F
+            ).reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = (
-                part / (target.shape[0] * target.shape[2]) * (F * u).sum((0, 2))
+                minus_G
+                / (target.shape[0] * target.shape[2])
+                * (F * label_smoothing_plus_label_smoothing).sum((0, 2))
             )
         return grad_input, grad_target, grad_weight, None
 
@@ -315,12 +342,18 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _no_view(_logsoftmax(input, 1))
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
+    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
+        input.shape[1] or math.nan
+    )
+    loss = (
+        -(F * target_plus_label_smoothing).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
+    )
     total = loss.sum().to(dtype)
     return total, F
 
@@ -330,12 +363,18 @@ def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoot
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _logsoftmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    loss = -(F * u).sum(1) if weight is None else -(weight.unsqueeze(1) * F * u).sum(1)
+    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
+        input.shape[1] or math.nan
+    )
+    loss = (
+        -(F * target_plus_label_smoothing).sum(1)
+        if weight is None
+        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
+    )
     return loss.sum().to(dtype)
 
 
@@ -346,17 +385,17 @@ def _cross_entropy_probabilities_sum_forward_in_place(
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _no_view(_logsoftmax(input, 1))
-    u = ((1 - label_smoothing) * target).add_(
+    target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
     loss = (
-        -u.mul_(F).sum(1)
+        -target_plus_label_smoothing.mul_(F).sum(1)
         if weight is None
-        else -(weight.unsqueeze(1) * F).mul_(u).sum(1)
+        else -(weight.unsqueeze(1) * F).mul_(target_plus_label_smoothing).sum(1)
     )
     total = loss.sum().to(dtype)
     return total, F
@@ -370,22 +409,29 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
     target_shape = ctx.target_shape
     target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
-    difference = 1 - label_smoothing
+    one_minus_label_smoothing = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
-        part = -G
+        label_smoothing_plus_label_smoothing = (
+            one_minus_label_smoothing * target
+        ).add_(label_smoothing / (target.shape[1] or math.nan))
+        minus_G = -G
     if ctx.needs_input_grad[0]:
-        grad_F = part * u if weight is None else part * weight.unsqueeze(1) * u
+        grad_F = (
+            minus_G * label_smoothing_plus_label_smoothing
+            if weight is None
+            else minus_G * weight.unsqueeze(1) * label_smoothing_plus_label_smoothing
+        )
         grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        grad_target = (
-            (-difference * G * F).reshape(target_shape)
+        label_smoothing_G = (
+            -one_minus_label_smoothing * G * F
             if weight is None
-            else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
+            else -one_minus_label_smoothing * G * weight.unsqueeze(1) * F
         )
+        grad_target = label_smoothing_G.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = part * u.mul_(F).sum((0, 2))
+        grad_weight = minus_G * label_smoothing_plus_label_smoothing.mul_(F).sum((0, 2))
     return grad_input, grad_target, grad_weight, None
 
 
@@ -430,29 +476,40 @@ class _CrossEntropyProbabilitiesSum(Function):
         target_shape = ctx.target_shape
         target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
-        difference = 1 - label_smoothing
+        one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             target = target.reshape(
                 (input_shape[0], input_shape[1], math.prod(q_shape))
             )
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
-            part = -G
+            label_smoothing_plus_label_smoothing = (
+                one_minus_label_smoothing * target
+                + label_smoothing / (target.shape[1] or math.nan)
+            )
+            minus_G = -G
         if ctx.needs_input_grad[0]:
             grad_F = (
-                _with_cotangent(part * u, G_F)
+                _with_cotangent(minus_G * label_smoothing_plus_label_smoothing, G_F)
                 if weight is None
-                else _with_cotangent(part * weight.unsqueeze(1) * u, G_F)
+                else _with_cotangent(
+                    minus_G
+                    * weight.unsqueeze(1)
+                    * label_smoothing_plus_label_smoothing,
+                    G_F,
+                )
             )
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (
-                (-difference * G * F).reshape(target_shape)
+            label_smoothing_G = (
+                -one_minus_label_smoothing * G * F
                 if weight is None
-                else (-difference * G * weight.unsqueeze(1) * F).reshape(target_shape)
+                else -one_minus_label_smoothing * G * weight.unsqueeze(1) * F
             )
+            grad_target = label_smoothing_G.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = part * (F * u).sum((0, 2))
+            grad_weight = minus_G * (F * label_smoothing_plus_label_smoothing).sum(
+                (0, 2)
+            )
         return grad_input, grad_target, grad_weight, None
 
 
@@ -465,13 +522,17 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _no_view(_logsoftmax(input, 1))
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
+    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
+        input.shape[1] or math.nan
+    )
+    weight_F = F if weight is None else weight.unsqueeze(1) * F
+    loss = (-(weight_F * target_plus_label_smoothing).sum(1)).reshape(
+        (input_shape[0], *q_shape)
+    )
     loss = _no_view(loss.to(dtype))
     return loss, F
 
@@ -481,13 +542,17 @@ def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoo
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _logsoftmax(input, 1)
-    u = (1 - label_smoothing) * target + label_smoothing / (input.shape[1] or math.nan)
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-(part * u).sum(1)).reshape((input_shape[0], *q_shape))
+    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
+        input.shape[1] or math.nan
+    )
+    weight_F = F if weight is None else weight.unsqueeze(1) * F
+    loss = (-(weight_F * target_plus_label_smoothing).sum(1)).reshape(
+        (input_shape[0], *q_shape)
+    )
     return _no_view(loss.to(dtype))
 
 
@@ -498,15 +563,17 @@ def _cross_entropy_probabilities_none_forward_in_place(
     input, target, weight = _wide(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = _no_view(_logsoftmax(input, 1))
-    u = ((1 - label_smoothing) * target).add_(
+    target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-u.mul_(part).sum(1)).reshape((input_shape[0], *q_shape))
+    weight_F = F if weight is None else weight.unsqueeze(1) * F
+    loss = (-target_plus_label_smoothing.mul_(weight_F).sum(1)).reshape(
+        (input_shape[0], *q_shape)
+    )
     loss = _no_view(loss.to(dtype))
     return loss, F
 
@@ -519,28 +586,36 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
     target_shape = ctx.target_shape
     target, weight, F, G = _wide(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
-    size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], size))
-    difference = 1 - label_smoothing
+    q_size = math.prod(q_shape)
+    G = G.reshape((input_shape[0], q_size))
+    one_minus_label_smoothing = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], size))
-        u = (difference * target).add_(label_smoothing / (target.shape[1] or math.nan))
+        target = target.reshape((input_shape[0], input_shape[1], q_size))
+        label_smoothing_plus_label_smoothing = (
+            one_minus_label_smoothing * target
+        ).add_(label_smoothing / (target.shape[1] or math.nan))
     if ctx.needs_input_grad[0]:
         grad_F = (
-            -G.unsqueeze(1) * u
+            -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
             if weight is None
-            else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
+            else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(
+                label_smoothing_plus_label_smoothing
+            )
         )
         grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        part = (
-            -difference * G.unsqueeze(1) * F
+        label_smoothing_weight = (
+            -one_minus_label_smoothing * G.unsqueeze(1) * F
             if weight is None
-            else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
+            else (
+                -one_minus_label_smoothing * weight.unsqueeze(1) * G.unsqueeze(1)
+            ).mul_(F)
         )
-        grad_target = part.reshape(target_shape)
+        grad_target = label_smoothing_weight.reshape(target_shape)
     if ctx.needs_input_grad[2]:
-        grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
+        grad_weight = (
+            -(G.unsqueeze(1) * F).mul_(label_smoothing_plus_label_smoothing).sum((0, 2))
+        )
     return grad_input, grad_target, grad_weight, None
 
 
@@ -585,29 +660,44 @@ class _CrossEntropyProbabilitiesNone(Function):
         target_shape = ctx.target_shape
         target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], size))
-        difference = 1 - label_smoothing
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], q_size))
+        one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], size))
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
+            target = target.reshape((input_shape[0], input_shape[1], q_size))
+            label_smoothing_plus_label_smoothing = (
+                one_minus_label_smoothing * target
+                + label_smoothing / (target.shape[1] or math.nan)
+            )
         if ctx.needs_input_grad[0]:
             grad_F = (
-                _with_cotangent(-G.unsqueeze(1) * u, G_F)
+                _with_cotangent(
+                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
+                )
                 if weight is None
-                else _with_cotangent((-weight).unsqueeze(1) * G.unsqueeze(1) * u, G_F)
+                else _with_cotangent(
+                    (-weight).unsqueeze(1)
+                    * G.unsqueeze(1)
+                    * label_smoothing_plus_label_smoothing,
+                    G_F,
+                )
             )
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part = (
-                -difference * G.unsqueeze(1) * F
+            label_smoothing_weight = (
+                -one_minus_label_smoothing * G.unsqueeze(1) * F
                 if weight is None
-                else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
+                else -one_minus_label_smoothing
+                * weight.unsqueeze(1)
+                * G.unsqueeze(1)
+                * F
             )
-            grad_target = part.reshape(target_shape)
+            grad_target = label_smoothing_weight.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
+            grad_weight = -(
+                G.unsqueeze(1) * F * label_smoothing_plus_label_smoothing
+            ).sum((0, 2))
         return grad_input, grad_target, grad_weight, None
 
 

@@ -122,9 +122,9 @@ def _dice_loss_mean_forward(input, target, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u = 2 * found + smooth
@@ -139,9 +139,9 @@ def _dice_loss_mean_composed(input, target, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
@@ -157,20 +157,24 @@ def _dice_loss_mean_backward(ctx, G):
     target_shape = ctx.target_shape
     input, target, u, both, G = _wide(input, target, u, both, G)
     grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    added = both + smooth
-    grad_both = G * u / (input.shape[0] * added.square())
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    both_plus_smooth = both + smooth
+    grad_both = G * u / (input.shape[0] * both_plus_smooth.square())
     probability = input.sigmoid()
-    ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
+    G_over_both = 2 * G / (input.shape[0] * both_plus_smooth.unsqueeze(1))
     if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        target = target.reshape((input_shape[0], q_size))
+        grad_both_plus_G_over_both_target = torch.addcmul(
+            grad_both.unsqueeze(1), G_over_both, target, value=-1
+        )
         grad_input = torch.ops.aten.sigmoid_backward(
-            part, probability, grad_input=part
+            grad_both_plus_G_over_both_target,
+            probability,
+            grad_input=grad_both_plus_G_over_both_target,
         ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
+        grad_target = (grad_both.unsqueeze(1) - probability.mul_(G_over_both)).reshape(
             target_shape
         )
     return grad_input, grad_target, None
@@ -209,23 +213,25 @@ class _DiceLossMean(Function):
         target_shape = ctx.target_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
-        added = both + smooth
-        grad_both = G * (2 * found + smooth) / (input.shape[0] * added.square())
-        ratio = 2 * G / (input.shape[0] * added.unsqueeze(1))
+        both_plus_smooth = both + smooth
+        grad_both = (
+            G * (2 * found + smooth) / (input.shape[0] * both_plus_smooth.square())
+        )
+        G_over_both = 2 * G / (input.shape[0] * both_plus_smooth.unsqueeze(1))
         if ctx.needs_input_grad[0]:
             grad_input = (
                 probability
                 * (1 - probability)
-                * (grad_both.unsqueeze(1) - ratio * target)
+                * (grad_both.unsqueeze(1) - G_over_both * target)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
+            grad_target = (grad_both.unsqueeze(1) - G_over_both * probability).reshape(
                 target_shape
             )
         return grad_input, grad_target, None
@@ -236,9 +242,9 @@ def _dice_loss_sum_forward(input, target, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u = 2 * found + smooth
@@ -253,9 +259,9 @@ def _dice_loss_sum_composed(input, target, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
@@ -271,22 +277,24 @@ def _dice_loss_sum_backward(ctx, G):
     target_shape = ctx.target_shape
     input, target, u, both, G = _wide(input, target, u, both, G)
     grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    added = both + smooth
-    grad_both = G * u / added.square()
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    both_plus_smooth = both + smooth
+    grad_both = G * u / both_plus_smooth.square()
     probability = input.sigmoid()
-    ratio = 2 * G / added.unsqueeze(1)
+    twice_G_over_both = 2 * G / both_plus_smooth.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        target = target.reshape((input_shape[0], q_size))
+        grad_both_plus_G_target = torch.addcmul(
+            grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
+        )
         grad_input = torch.ops.aten.sigmoid_backward(
-            part, probability, grad_input=part
+            grad_both_plus_G_target, probability, grad_input=grad_both_plus_G_target
         ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
-            target_shape
-        )
+        grad_target = (
+            grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
+        ).reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -323,25 +331,25 @@ class _DiceLossSum(Function):
         target_shape = ctx.target_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
-        added = both + smooth
-        grad_both = G * (2 * found + smooth) / added.square()
-        ratio = 2 * G / added.unsqueeze(1)
+        both_plus_smooth = both + smooth
+        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
+        twice_G_over_both = 2 * G / both_plus_smooth.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_input = (
                 probability
                 * (1 - probability)
-                * (grad_both.unsqueeze(1) - ratio * target)
+                * (grad_both.unsqueeze(1) - twice_G_over_both * target)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
-                target_shape
-            )
+            grad_target = (
+                grad_both.unsqueeze(1) - twice_G_over_both * probability
+            ).reshape(target_shape)
         return grad_input, grad_target, None
 
 
@@ -350,9 +358,9 @@ def _dice_loss_none_forward(input, target, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u = 2 * found + smooth
@@ -366,9 +374,9 @@ def _dice_loss_none_composed(input, target, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     both = target.sum(1) + probability.sum(1)
@@ -383,22 +391,24 @@ def _dice_loss_none_backward(ctx, G):
     target_shape = ctx.target_shape
     input, target, u, both, G = _wide(input, target, u, both, G)
     grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    added = both + smooth
-    grad_both = G * u / added.square()
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    both_plus_smooth = both + smooth
+    grad_both = G * u / both_plus_smooth.square()
     probability = input.sigmoid()
-    ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
+    twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+        target = target.reshape((input_shape[0], q_size))
+        grad_both_plus_G_target = torch.addcmul(
+            grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
+        )
         grad_input = torch.ops.aten.sigmoid_backward(
-            part, probability, grad_input=part
+            grad_both_plus_G_target, probability, grad_input=grad_both_plus_G_target
         ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
-        grad_target = (grad_both.unsqueeze(1) - probability.mul_(ratio)).reshape(
-            target_shape
-        )
+        grad_target = (
+            grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
+        ).reshape(target_shape)
     return grad_input, grad_target, None
 
 
@@ -435,25 +445,25 @@ class _DiceLossNone(Function):
         target_shape = ctx.target_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()
         found = (target * probability).sum(1)
         both = target.sum(1) + probability.sum(1)
-        added = both + smooth
-        grad_both = G * (2 * found + smooth) / added.square()
-        ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
+        both_plus_smooth = both + smooth
+        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
+        twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_input = (
                 probability
                 * (1 - probability)
-                * (grad_both.unsqueeze(1) - ratio * target)
+                * (grad_both.unsqueeze(1) - twice_G_over_both * target)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
-                target_shape
-            )
+            grad_target = (
+                grad_both.unsqueeze(1) - twice_G_over_both * probability
+            ).reshape(target_shape)
         return grad_input, grad_target, None
 
 

@@ -72,9 +72,9 @@ def _embedding_backward(ctx, G):
     p_shape = ctx.p_shape
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    size = math.prod(p_shape)
-    input = input.reshape((size,))
-    G = G.reshape((size, weight_shape[1]))
+    p_size = math.prod(p_shape)
+    input = input.reshape((p_size,))
+    G = G.reshape((p_size, weight_shape[1]))
     grad_weight = G.new_zeros(weight_shape).index_add_(0, input, G)
     return None, grad_weight
 
@@ -102,9 +102,9 @@ class _Embedding(Function):
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        size = math.prod(p_shape)
-        input = input.reshape((size,))
-        G = G.reshape((size, weight_shape[1]))
+        p_size = math.prod(p_shape)
+        input = input.reshape((p_size,))
+        G = G.reshape((p_size, weight_shape[1]))
         grad_weight = G.new_zeros(weight_shape).index_add(0, input, G)
         return None, grad_weight
 

@@ -122,16 +122,15 @@ def _embedding_bag_mean_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    part = (
+    reshaped_G = (
         G.unsqueeze(1)
         .expand((input.shape[0], input.shape[1], G.shape[1]))
         .reshape((input.shape[0] * input.shape[1], G.shape[1]))
     )
-    grad_weight = (
-        G.new_zeros(weight_shape)
-        .index_add_(0, input.flatten(), part)
-        .div_(input.shape[1])
+    reshaped_G_by_input = G.new_zeros(weight_shape).index_add_(
+        0, input.flatten(), reshaped_G
     )
+    grad_weight = reshaped_G_by_input.div_(input.shape[1])
     return None, grad_weight
 
 
@@ -155,15 +154,15 @@ class _EmbeddingBagMean(Function):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        part = (
+        reshaped_G = (
             G.unsqueeze(1)
             .expand((input.shape[0], input.shape[1], G.shape[1]))
             .reshape((input.shape[0] * input.shape[1], G.shape[1]))
         )
-        grad_weight = (
-            G.new_zeros(weight_shape).index_add(0, input.flatten(), part)
-            / input.shape[1]
+        reshaped_G_by_input = G.new_zeros(weight_shape).index_add(
+            0, input.flatten(), reshaped_G
         )
+        grad_weight = reshaped_G_by_input / input.shape[1]
         return None, grad_weight
 
 
@@ -178,9 +177,11 @@ def _embedding_bag_sum_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+    spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
     grad_weight = G.new_zeros(weight_shape).index_add_(
-        0, input.flatten(), part.reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        0,
+        input.flatten(),
+        spread_G.reshape((input.shape[0] * input.shape[1], G.shape[1])),
     )
     return None, grad_weight
 
@@ -205,25 +206,27 @@ class _EmbeddingBagSum(Function):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
         grad_weight = G.new_zeros(weight_shape).index_add(
             0,
             input.flatten(),
-            part.reshape((input.shape[0] * input.shape[1], G.shape[1])),
+            spread_G.reshape((input.shape[0] * input.shape[1], G.shape[1])),
         )
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
-    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
-    largest = part.values
-    winner = part.indices
+    max_of_weight_at_input = (
+        weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
+    )
+    largest = max_of_weight_at_input.values
+    winner = max_of_weight_at_input.indices
     return largest, winner
 
 
 def _embedding_bag_max_composed(input, weight):
-    picked = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return picked.max(1).values
+    weight_at_input = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
+    return weight_at_input.max(1).values
 
 
 def _embedding_bag_max_backward(ctx, G):

@@ -227,18 +227,18 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = part * (-right.expm1()) ** gamma
+    loss = weight_right * (-right.expm1()) ** gamma
     average = loss.mean().to(dtype)
     return average, F
 
@@ -248,18 +248,18 @@ def _focal_loss_mean_composed(input, target, weight, gamma):
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = part * (-right.expm1()) ** gamma
+    loss = weight_right * (-right.expm1()) ** gamma
     return loss.mean().to(dtype)
 
 
@@ -272,35 +272,32 @@ def _focal_loss_mean_backward(ctx, G):
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
+    minus_expm1_right = -right.expm1()
+    right_to_gamma = minus_expm1_right**gamma
+    flat_target = target.flatten()
     if ctx.needs_input_grad[0]:
-        picked = (
-            None
-            if weight is None
-            else _unflatten(weight.index_select(0, part2), 0, target.shape)
-        )
-        chosen = (
-            gamma * right * right.exp() * part ** (gamma - 1)
+        G_over_count = G / (target.shape[0] * target.shape[1])
+        right_exp_right = (
+            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
             if gamma != 0
             else G.new_zeros(()).expand(target.shape)
         )
         grad_right = (
-            G / (target.shape[0] * target.shape[1]) * (chosen - power)
+            G_over_count * (right_exp_right - right_to_gamma)
             if weight is None
-            else G / (target.shape[0] * target.shape[1]) * picked * (chosen - power)
+            else G_over_count
+            * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            * (right_exp_right - right_to_gamma)
         )
-        placed = _scatter_added_(
+        scatter_added = _scatter_added_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
-        grad_input = _logsoftmax_slope(placed, F, 1).reshape(input_shape)
+        grad_input = _logsoftmax_slope(scatter_added, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[2]:
-        product = (right * power).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = (
-            -G
-            / (target.shape[0] * target.shape[1])
-            * G.new_zeros((F.shape[1],)).index_add(0, part2, product)
+        minus_G_over_count = -G / (target.shape[0] * target.shape[1])
+        count = target.shape[0] * target.shape[1]
+        grad_weight = minus_G_over_count * G.new_zeros((F.shape[1],)).index_add(
+            0, flat_target, (right * right_to_gamma).reshape((count,))
         )
     return grad_input, None, grad_weight, None
 
@@ -340,37 +337,35 @@ class _FocalLossMean(Function):
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-        part = -right.expm1()
-        power = part**gamma
-        part2 = target.flatten()
+        minus_expm1_right = -right.expm1()
+        right_to_gamma = minus_expm1_right**gamma
+        flat_target = target.flatten()
         if ctx.needs_input_grad[0]:
-            picked = (
-                None
-                if weight is None
-                else _unflatten(weight.index_select(0, part2), 0, target.shape)
-            )
-            chosen = (
-                gamma * right * right.exp() * part ** (gamma - 1)
+            G_over_count = G / (target.shape[0] * target.shape[1])
+            right_exp_right = (
+                gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
                 if gamma != 0
                 else G.new_zeros(()).expand(target.shape)
             )
-            product = (
-                G / (target.shape[0] * target.shape[1]) * (chosen - power)
+            G_over_count_weight = (
+                G_over_count * (right_exp_right - right_to_gamma)
                 if weight is None
-                else G / (target.shape[0] * target.shape[1]) * picked * (chosen - power)
+                else G_over_count
+                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * (right_exp_right - right_to_gamma)
             )
-            placed = _scatter_added(
-                G.new_zeros(F.shape), 1, target.unsqueeze(1), product.unsqueeze(1)
+            spread_G_over_count = G_over_count_weight.unsqueeze(1)
+            G_over_count_by_target = _scatter_added(
+                G.new_zeros(F.shape), 1, target.unsqueeze(1), spread_G_over_count
             )
-            grad_F = _with_cotangent(placed, G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            grad_F = _with_cotangent(G_over_count_by_target, G_F)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product2 = (right * power).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = (
-                -G
-                / (target.shape[0] * target.shape[1])
-                * G.new_zeros((F.shape[1],)).index_add(0, part2, product2)
+            minus_G_over_count = -G / (target.shape[0] * target.shape[1])
+            count = target.shape[0] * target.shape[1]
+            grad_weight = minus_G_over_count * G.new_zeros((F.shape[1],)).index_add(
+                0, flat_target, (right * right_to_gamma).reshape((count,))
             )
         return grad_input, None, grad_weight, None
 
@@ -383,26 +378,34 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = target.flatten()
-    picked = weight.index_select(0, part).unflatten(0, target.shape)
-    product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
-    part2 = -right.expm1()
-    product2 = (
-        gamma * (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+    flat_target = target.flatten()
+    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
+        0, target.shape
+    )
+    d_F_at_target_weight = (
+        _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
+    )
+    minus_expm1_right = -right.expm1()
+    d_weight_plus_d_F = (
+        d_weight.index_select(0, flat_target).unflatten(0, target.shape) * right
+        + d_F_at_target_weight
+    )
+    right_to_gamma = minus_expm1_right ** (gamma - 1)
+    sum_of_d_F = (
+        (d_F_at_target_weight * right * right.exp() * right_to_gamma).sum()
         if gamma != 0
         else None
     )
-    product3 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
     d_average = (
-        (product2 if gamma != 0 else d_input.new_zeros(()))
-        - (part2**gamma * (product3 + product)).sum()
+        (gamma * sum_of_d_F if gamma != 0 else d_input.new_zeros(()))
+        - (minus_expm1_right**gamma * d_weight_plus_d_F).sum()
     ) / (d_input.shape[0] * d_input.shape[2])
     return d_F, d_average
 
@@ -438,18 +441,18 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = part * (-right.expm1()) ** gamma
+    loss = weight_right * (-right.expm1()) ** gamma
     total = loss.sum().to(dtype)
     return total, F
 
@@ -459,18 +462,18 @@ def _focal_loss_sum_composed(input, target, weight, gamma):
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = part * (-right.expm1()) ** gamma
+    loss = weight_right * (-right.expm1()) ** gamma
     return loss.sum().to(dtype)
 
 
@@ -483,29 +486,30 @@ def _focal_loss_sum_backward(ctx, G):
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
+    minus_expm1_right = -right.expm1()
+    right_to_gamma = minus_expm1_right**gamma
+    flat_target = target.flatten()
     if ctx.needs_input_grad[0]:
-        chosen = (
-            gamma * right * right.exp() * part ** (gamma - 1)
+        right_exp_right = (
+            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
             if gamma != 0
             else G.new_zeros(()).expand(target.shape)
         )
         grad_right = (
-            G * (chosen - power)
+            G * (right_exp_right - right_to_gamma)
             if weight is None
             else G
-            * _unflatten(weight.index_select(0, part2), 0, target.shape)
-            * (chosen - power)
+            * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            * (right_exp_right - right_to_gamma)
         )
-        placed = _scatter_added_(
+        scatter_added = _scatter_added_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
-        grad_input = _logsoftmax_slope(placed, F, 1).reshape(input_shape)
+        grad_input = _logsoftmax_slope(scatter_added, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[2]:
+        count = target.shape[0] * target.shape[1]
         grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
-            0, part2, (right * power).reshape((target.shape[0] * target.shape[1],))
+            0, flat_target, (right * right_to_gamma).reshape((count,))
         )
     return grad_input, None, grad_weight, None
 
@@ -545,32 +549,35 @@ class _FocalLossSum(Function):
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-        part = -right.expm1()
-        power = part**gamma
-        part2 = target.flatten()
+        minus_expm1_right = -right.expm1()
+        right_to_gamma = minus_expm1_right**gamma
+        flat_target = target.flatten()
         if ctx.needs_input_grad[0]:
-            chosen = (
-                gamma * right * right.exp() * part ** (gamma - 1)
+            right_exp_right = (
+                gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
                 if gamma != 0
                 else G.new_zeros(()).expand(target.shape)
             )
-            part3 = (
-                G * (chosen - power)
+            G_weight_right = (
+                G * (right_exp_right - right_to_gamma)
                 if weight is None
                 else G
-                * _unflatten(weight.index_select(0, part2), 0, target.shape)
-                * (chosen - power)
+                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * (right_exp_right - right_to_gamma)
             )
-            product = part3.unsqueeze(1)
-            grad_F = _with_cotangent(
-                _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), product),
-                G_F,
+            G_by_target = _scatter_added(
+                G.new_zeros(F.shape),
+                1,
+                target.unsqueeze(1),
+                G_weight_right.unsqueeze(1),
             )
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            grad_F = _with_cotangent(G_by_target, G_F)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
+            count = target.shape[0] * target.shape[1]
             grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
-                0, part2, (right * power).reshape((target.shape[0] * target.shape[1],))
+                0, flat_target, (right * right_to_gamma).reshape((count,))
             )
         return grad_input, None, grad_weight, None
 
@@ -583,25 +590,33 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = target.flatten()
-    picked = weight.index_select(0, part).unflatten(0, target.shape)
-    product = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * picked
-    part2 = -right.expm1()
-    product2 = (
-        gamma * (product * right * right.exp() * part2 ** (gamma - 1)).sum()
+    flat_target = target.flatten()
+    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
+        0, target.shape
+    )
+    d_F_at_target_weight = (
+        _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
+    )
+    minus_expm1_right = -right.expm1()
+    d_weight_plus_d_F = (
+        d_weight.index_select(0, flat_target).unflatten(0, target.shape) * right
+        + d_F_at_target_weight
+    )
+    right_to_gamma = minus_expm1_right ** (gamma - 1)
+    sum_of_d_F = (
+        (d_F_at_target_weight * right * right.exp() * right_to_gamma).sum()
         if gamma != 0
         else None
     )
-    product3 = d_weight.index_select(0, part).unflatten(0, target.shape) * right
-    d_total = (product2 if gamma != 0 else d_input.new_zeros(())) - (
-        part2**gamma * (product3 + product)
+    d_total = (gamma * sum_of_d_F if gamma != 0 else d_input.new_zeros(())) - (
+        minus_expm1_right**gamma * d_weight_plus_d_F
     ).sum()
     return d_F, d_total
 
@@ -637,18 +652,20 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     F = _no_view(_logsoftmax(input, 1))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = (part * (-right.expm1()) ** gamma).reshape((input_shape[0], *q_shape))
+    loss = (weight_right * (-right.expm1()) ** gamma).reshape(
+        (input_shape[0], *q_shape)
+    )
     loss = _no_view(loss.to(dtype))
     return loss, F
 
@@ -658,18 +675,20 @@ def _focal_loss_none_composed(input, target, weight, gamma):
     input, weight = _wide(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = (part * (-right.expm1()) ** gamma).reshape((input_shape[0], *q_shape))
+    loss = (weight_right * (-right.expm1()) ** gamma).reshape(
+        (input_shape[0], *q_shape)
+    )
     return _no_view(loss.to(dtype))
 
 
@@ -680,32 +699,33 @@ def _focal_loss_none_backward(ctx, G):
     input_shape = ctx.input_shape
     weight, F, G = _wide(weight, F, G)
     grad_input = grad_weight = None
-    size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], size))
-    G = G.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    target = target.reshape((input_shape[0], q_size))
+    G = G.reshape((input_shape[0], q_size))
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
+    minus_expm1_right = -right.expm1()
+    right_to_gamma = minus_expm1_right**gamma
+    flat_target = target.flatten()
     if ctx.needs_input_grad[0]:
-        chosen = (
-            gamma * right * right.exp() * part ** (gamma - 1)
+        right_exp_right = (
+            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
             if gamma != 0
             else G.new_zeros(()).expand(target.shape)
         )
-        part3 = (
+        G_weight = (
             G
             if weight is None
-            else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+            else G * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
         )
-        grad_right = part3 * (chosen - power)
-        placed = _scatter_added_(
+        grad_right = G_weight * (right_exp_right - right_to_gamma)
+        scatter_added = _scatter_added_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
-        grad_input = _logsoftmax_slope(placed, F, 1).reshape(input_shape)
+        grad_input = _logsoftmax_slope(scatter_added, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[2]:
+        count = target.shape[0] * target.shape[1]
         grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-            0, part2, (G * right * power).reshape((target.shape[0] * target.shape[1],))
+            0, flat_target, (G * right * right_to_gamma).reshape((count,))
         )
     return grad_input, None, grad_weight, None
 
@@ -743,36 +763,39 @@ class _FocalLossNone(Function):
         input_shape = ctx.input_shape
         weight, F, G, G_F = _wide(weight, F, G, G_F)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], size))
-        G = G.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        target = target.reshape((input_shape[0], q_size))
+        G = G.reshape((input_shape[0], q_size))
         right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-        part = -right.expm1()
-        power = part**gamma
-        part2 = target.flatten()
+        minus_expm1_right = -right.expm1()
+        right_to_gamma = minus_expm1_right**gamma
+        flat_target = target.flatten()
         if ctx.needs_input_grad[0]:
-            chosen = (
-                gamma * right * right.exp() * part ** (gamma - 1)
+            right_exp_right = (
+                gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
                 if gamma != 0
                 else G.new_zeros(()).expand(target.shape)
             )
-            part3 = (
+            G_weight = (
                 G
                 if weight is None
-                else G * _unflatten(weight.index_select(0, part2), 0, target.shape)
+                else G
+                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
-            product = (part3 * (chosen - power)).unsqueeze(1)
-            grad_F = _with_cotangent(
-                _scatter_added(G.new_zeros(F.shape), 1, target.unsqueeze(1), product),
-                G_F,
+            G_weight_right = G_weight * (right_exp_right - right_to_gamma)
+            G_weight_by_target = _scatter_added(
+                G.new_zeros(F.shape),
+                1,
+                target.unsqueeze(1),
+                G_weight_right.unsqueeze(1),
             )
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            grad_F = _with_cotangent(G_weight_by_target, G_F)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
+            count = target.shape[0] * target.shape[1]
             grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-                0,
-                part2,
-                (G * right * power).reshape((target.shape[0] * target.shape[1],)),
+                0, flat_target, (G * right * right_to_gamma).reshape((count,))
             )
         return grad_input, None, grad_weight, None
 
@@ -785,27 +808,34 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
     F = _logsoftmax(input, 1)
     right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
-    picked = d_weight.index_select(0, part2).unflatten(0, target.shape)
-    picked2 = weight.index_select(0, part2).unflatten(0, target.shape)
-    chosen = (
-        gamma * right * right.exp() * part ** (gamma - 1)
+    minus_expm1_right = -right.expm1()
+    right_to_gamma = minus_expm1_right**gamma
+    flat_target = target.flatten()
+    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
+        0, target.shape
+    )
+    d_F_at_target = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1)
+    d_weight_right = (
+        d_weight.index_select(0, flat_target).unflatten(0, target.shape)
+        * right
+        * right_to_gamma
+    )
+    right_exp_right = (
+        gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(target.shape)
     )
-    picked3 = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1)
-    d_loss = (picked3 * picked2 * (chosen - power) - picked * right * power).reshape(
-        (input_shape[0], *q_shape)
-    )
+    right_minus_right = right_exp_right - right_to_gamma
+    d_loss = (
+        d_F_at_target * weight_at_flat_target * right_minus_right - d_weight_right
+    ).reshape((input_shape[0], *q_shape))
     return d_F, d_loss
 
 

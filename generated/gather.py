@@ -114,10 +114,10 @@ def _gather_forward(input, index, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     index_shape = index.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    index = index.reshape((size, index_shape[len(p_shape)], size2))
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
+    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
     return _no_view(
         _gathered(input, 1, index).reshape(
             (*p_shape, index_shape[len(p_shape)], *q_shape)
@@ -132,12 +132,15 @@ def _gather_backward(ctx, G):
     index_shape = ctx.index_shape
     input_shape = ctx.input_shape
     G = _wide(G)[0]
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    index = index.reshape((size, index_shape[len(p_shape)], size2))
-    G = G.reshape((size, index_shape[len(p_shape)], size2))
-    zeros = G.new_zeros((index.shape[0], input_shape[len(p_shape)], index.shape[2]))
-    grad_input = _scatter_added_(zeros, 1, index, G).reshape(input_shape)
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
+    G = G.reshape((p_size, index_shape[len(p_shape)], q_size))
+    zeros_like_index = G.new_zeros(
+        (index.shape[0], input_shape[len(p_shape)], index.shape[2])
+    )
+    scatter_added = _scatter_added_(zeros_like_index, 1, index, G)
+    grad_input = scatter_added.reshape(input_shape)
     return grad_input, None, None
 
 
@@ -170,10 +173,10 @@ class _Gather(Function):
         index_shape = ctx.index_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        index = index.reshape((size, index_shape[len(p_shape)], size2))
-        G = G.reshape((size, index_shape[len(p_shape)], size2))
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, index_shape[len(p_shape)], q_size))
         grad_input = _scatter_added(
             G.new_zeros((index.shape[0], input_shape[len(p_shape)], index.shape[2])),
             1,

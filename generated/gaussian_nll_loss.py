@@ -165,20 +165,27 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
     eps = ctx.eps
     input, target, var, G = _wide(input, target, var, G)
     grad_input = grad_target = grad_var = None
-    u = input - target
+    input_minus_target = input - target
     variance = var.clamp(min=eps)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        part = math.prod(input.shape)
-        product = part * variance if ctx.needs_input_grad[2] else variance.mul_(part)
+        input_size = math.prod(input.shape)
+        variance_input_size = (
+            input_size * variance
+            if ctx.needs_input_grad[2]
+            else variance.mul_(input_size)
+        )
     if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(product)
+        grad_input = (G * input_minus_target).div_(variance_input_size)
     if ctx.needs_input_grad[1]:
-        grad_target = (-G * u).div_(product)
+        grad_target = (-G * input_minus_target).div_(variance_input_size)
     if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        part2 = (1 - u.square_().div_(chosen)).mul_(0.5 * G)
-        grad_var = _where(mask, part2.div_(math.prod(input.shape) * chosen), 0)
+        var_above = var >= eps
+        one_minus_input_G = (1 - input_minus_target.square_().div_(variance)).mul_(
+            0.5 * G
+        )
+        grad_var = _where(
+            var_above, one_minus_input_G.div_(variance.mul_(math.prod(input.shape))), 0
+        )
     return grad_input, grad_target, grad_var, None
 
 
@@ -203,20 +210,23 @@ class _GaussianNllLossMean(Function):
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
-        u = input - target
+        input_minus_target = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = math.prod(input.shape) * variance
+            input_size_variance = math.prod(input.shape) * variance
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / product
+            grad_input = G * input_minus_target / input_size_variance
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / product
+            grad_target = -G * input_minus_target / input_size_variance
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
+            var_above = var >= eps
+            safe_variance = torch.where(var_above, variance, 1)
+            G_one_minus_input = (
+                0.5 * G * (1 - input_minus_target.square() / safe_variance)
+            )
             grad_var = _where(
-                mask,
-                0.5 * G * (1 - u.square() / chosen) / (math.prod(input.shape) * chosen),
+                var_above,
+                G_one_minus_input / (math.prod(input.shape) * safe_variance),
                 0,
             )
         return grad_input, grad_target, grad_var, None
@@ -245,18 +255,18 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
     eps = ctx.eps
     input, target, var, G = _wide(input, target, var, G)
     grad_input = grad_target = grad_var = None
-    u = input - target
+    input_minus_target = input - target
     variance = var.clamp(min=eps)
     if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(variance)
+        grad_input = (G * input_minus_target).div_(variance)
     if ctx.needs_input_grad[1]:
-        grad_target = (-G * u).div_(variance)
+        grad_target = (-G * input_minus_target).div_(variance)
     if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        grad_var = _where(
-            mask, (1 - u.square_().div_(chosen)).mul_(0.5 * G).div_(chosen), 0
+        var_above = var >= eps
+        one_minus_input_G = (1 - input_minus_target.square_().div_(variance)).mul_(
+            0.5 * G
         )
+        grad_var = _where(var_above, one_minus_input_G.div_(variance), 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -281,16 +291,23 @@ class _GaussianNllLossSum(Function):
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
-        u = input - target
+        input_minus_target = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / variance
+            grad_input = G * input_minus_target / variance
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / variance
+            grad_target = -G * input_minus_target / variance
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
+            var_above = var >= eps
+            safe_variance = torch.where(var_above, variance, 1)
+            grad_var = _where(
+                var_above,
+                0.5
+                * G
+                * (1 - input_minus_target.square() / safe_variance)
+                / safe_variance,
+                0,
+            )
         return grad_input, grad_target, grad_var, None
 
 
@@ -317,18 +334,18 @@ def _gaussian_nll_loss_none_backward(ctx, G):
     eps = ctx.eps
     input, target, var, G = _wide(input, target, var, G)
     grad_input = grad_target = grad_var = None
-    u = input - target
+    input_minus_target = input - target
     variance = var.clamp(min=eps)
     if ctx.needs_input_grad[0]:
-        grad_input = (G * u).div_(variance)
+        grad_input = (G * input_minus_target).div_(variance)
     if ctx.needs_input_grad[1]:
-        grad_target = (G * u).neg_().div_(variance)
+        grad_target = (G * input_minus_target).neg_().div_(variance)
     if ctx.needs_input_grad[2]:
-        mask = var >= eps
-        chosen = variance
-        grad_var = _where(
-            mask, (0.5 * G).mul_(1 - u.square_().div_(chosen)).div_(chosen), 0
+        var_above = var >= eps
+        G_one_minus_input = (0.5 * G).mul_(
+            1 - input_minus_target.square_().div_(variance)
         )
+        grad_var = _where(var_above, G_one_minus_input.div_(variance), 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -353,16 +370,23 @@ class _GaussianNllLossNone(Function):
         eps = ctx.eps
         input, target, var, G = _wide(input, target, var, G)
         grad_input = grad_target = grad_var = None
-        u = input - target
+        input_minus_target = input - target
         variance = var.clamp(min=eps)
         if ctx.needs_input_grad[0]:
-            grad_input = G * u / variance
+            grad_input = G * input_minus_target / variance
         if ctx.needs_input_grad[1]:
-            grad_target = -G * u / variance
+            grad_target = -G * input_minus_target / variance
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = torch.where(mask, variance, 1)
-            grad_var = _where(mask, 0.5 * G * (1 - u.square() / chosen) / chosen, 0)
+            var_above = var >= eps
+            safe_variance = torch.where(var_above, variance, 1)
+            grad_var = _where(
+                var_above,
+                0.5
+                * G
+                * (1 - input_minus_target.square() / safe_variance)
+                / safe_variance,
+                0,
+            )
         return grad_input, grad_target, grad_var, None
 
 

@@ -122,15 +122,18 @@ class _Geglu(Function):
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
-        u = 1 + (gate / math.sqrt(2)).erf()
-        product = 0.5 * G
+        one_plus_erf_gate = 1 + (gate / math.sqrt(2)).erf()
+        half_G = 0.5 * G
         if ctx.needs_input_grad[0]:
-            grad_input = product * gate * u
+            grad_input = half_G * gate * one_plus_erf_gate
         if ctx.needs_input_grad[1]:
             grad_gate = (
-                product
+                half_G
                 * input
-                * (math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp() + u)
+                * (
+                    math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp()
+                    + one_plus_erf_gate
+                )
             )
         return grad_input, grad_gate
 

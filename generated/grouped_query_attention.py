@@ -297,17 +297,28 @@ def _applied(function, *args):
 def _grouped_query_attention_forward(query, key, value):
     low = _of_product(query, key, value)
     query, key, value = _cast(low, query, key, value)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    count = query.shape[-3] // key.shape[-3]
-    part = key.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count, key.shape[-2], query.shape[-1])
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    query_per_key = query.shape[-3] // key.shape[-3]
+    split_query = query.unflatten(-3, (key.shape[-3], query_per_key))
+    spread_key = key.unsqueeze(-3).expand(
+        (
+            *query.shape[:-3],
+            key.shape[-3],
+            query_per_key,
+            key.shape[-2],
+            query.shape[-1],
+        ),
     )
-    part2 = value.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count, key.shape[-2], value.shape[-1])
+    spread_value = value.unsqueeze(-3).expand(
+        (
+            *query.shape[:-3],
+            key.shape[-3],
+            query_per_key,
+            key.shape[-2],
+            value.shape[-1],
+        ),
     )
-    attended = _attended(
-        query.unflatten(-3, (key.shape[-3], count)), part, part2, ratio, None
-    )
+    attended = _attended(split_query, spread_key, spread_value, one_over_query, None)
     output = _no_view(attended[0].flatten(-4, -3))
     kept = attended[1]
     return output, kept
@@ -317,10 +328,11 @@ def _grouped_query_attention_composed(query, key, value):
     low = _of_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
-    count = query.shape[-3] // key.shape[-3]
-    S = (
-        query.unflatten(-3, (key.shape[-3], count)).flatten(-3, -2) @ key.mT
-    ).unflatten(-2, (count, query.shape[-2])).to(wide) / math.sqrt(query.shape[-1])
+    query_per_key = query.shape[-3] // key.shape[-3]
+    flat_query = query.unflatten(-3, (key.shape[-3], query_per_key)).flatten(-3, -2)
+    S = (flat_query @ key.mT).unflatten(-2, (query_per_key, query.shape[-2])).to(
+        wide
+    ) / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)
     return _no_view(
         (P.flatten(-3, -2).to(low) @ value)
@@ -336,19 +348,40 @@ def _grouped_query_attention_backward(ctx, G):
     query, key, value, output, G = _cast(low, query, key, value, output, G)
     kept = _cast(wide, kept)[0]
     grad_query = grad_key = grad_value = None
-    part = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    count = query.shape[-3] // key.shape[-3]
-    part2 = _unflatten(output, -3, (key.shape[-3], count))
-    part3 = _unflatten(query, -3, (key.shape[-3], count))
-    count2 = query.shape[-3] // key.shape[-3]
-    part4 = key.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count2, key.shape[-2], query.shape[-1])
+    split_G = _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    query_per_key = query.shape[-3] // key.shape[-3]
+    split_output = _unflatten(output, -3, (key.shape[-3], query_per_key))
+    split_query = _unflatten(query, -3, (key.shape[-3], query_per_key))
+    query_per_key2 = query.shape[-3] // key.shape[-3]
+    spread_key = key.unsqueeze(-3).expand(
+        (
+            *query.shape[:-3],
+            key.shape[-3],
+            query_per_key2,
+            key.shape[-2],
+            query.shape[-1],
+        ),
     )
-    part5 = value.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count2, key.shape[-2], value.shape[-1])
+    spread_value = value.unsqueeze(-3).expand(
+        (
+            *query.shape[:-3],
+            key.shape[-3],
+            query_per_key2,
+            key.shape[-2],
+            value.shape[-1],
+        ),
     )
-    grads = _attended_gradients(part, part3, part4, part5, part2, kept, ratio, None)
+    grads = _attended_gradients(
+        split_G,
+        split_query,
+        spread_key,
+        spread_value,
+        split_output,
+        kept,
+        one_over_query,
+        None,
+    )
     if ctx.needs_input_grad[0]:
         grad_query = _flatten(grads[0], -4, -3)
     if ctx.needs_input_grad[1]:
@@ -386,39 +419,41 @@ class _GroupedQueryAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        part = _flatten(
+        flat_query = _flatten(
             _unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,
             -2,
         )
         S = _unflatten(
-            part @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
+            flat_query @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
         ).to(wide) / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)
-        part2 = _flatten(
+        flat_G = _flatten(
             _unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])), -3, -2
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = _unflatten(
-                part2 @ value.mT,
+                flat_G @ value.mT,
                 -2,
                 (query.shape[-3] // key.shape[-3], query.shape[-2]),
             )
-            part3 = grad_P.to(wide)
-            grad_S = P * (part3 - (part3 * P).sum(-1, keepdim=True))
-            part4 = _flatten(grad_S, -3, -2)
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            flat_grad_S = _flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
-            count = query.shape[-3] // key.shape[-3]
+            flat_grad_S_key = _unflatten(
+                flat_grad_S.to(low) @ key,
+                -2,
+                (query.shape[-3] // key.shape[-3], query.shape[-2]),
+            )
             grad_query = _flatten(
-                _unflatten(part4.to(low) @ key, -2, (count, query.shape[-2])).to(wide)
-                / math.sqrt(query.shape[-1]),
-                -4,
-                -3,
+                flat_grad_S_key.to(wide) / math.sqrt(query.shape[-1]), -4, -3
             )
         if ctx.needs_input_grad[1]:
-            grad_key = (part4.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
+            flat_grad_S_flat_query = (flat_grad_S.mT.to(low) @ flat_query).to(wide)
+            grad_key = flat_grad_S_flat_query / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = _flatten(P, -3, -2).mT.to(low) @ part2
+            grad_value = _flatten(P, -3, -2).mT.to(low) @ flat_G
         return grad_query, grad_key, grad_value
 
 

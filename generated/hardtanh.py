@@ -131,13 +131,17 @@ def _hardtanh_forward(input, min_val, max_val):
         return _hardtanh_forward_in_place(input, min_val, max_val)
     dtype = _promoted(input)
     input = _wide(input)[0]
-    mask = min_val <= max_val
-    part = -max_val if not mask else None
-    part2 = -torch.threshold(-input, part, part) if not mask else None
+    min_val_below = min_val <= max_val
+    minus_max_val = -max_val if not min_val_below else None
+    minus_input = (
+        -torch.threshold(-input, minus_max_val, minus_max_val)
+        if not min_val_below
+        else None
+    )
     output = (
         torch.ops.aten.hardtanh(input, min_val, max_val)
-        if mask
-        else _where(input <= min_val, min_val, part2)
+        if min_val_below
+        else _where(input <= min_val, min_val, minus_input)
     )
     return output.to(dtype)
 
@@ -145,13 +149,17 @@ def _hardtanh_forward(input, min_val, max_val):
 def _hardtanh_forward_in_place(input, min_val, max_val):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    mask = min_val <= max_val
-    part = -max_val if not mask else None
-    part2 = torch.threshold(-input, part, part).neg_() if not mask else None
+    min_val_below = min_val <= max_val
+    minus_max_val = -max_val if not min_val_below else None
+    minus_input = (
+        torch.threshold(-input, minus_max_val, minus_max_val).neg_()
+        if not min_val_below
+        else None
+    )
     output = (
         torch.ops.aten.hardtanh(input, min_val, max_val)
-        if mask
-        else _where(input <= min_val, min_val, part2)
+        if min_val_below
+        else _where(input <= min_val, min_val, minus_input)
     )
     return output.to(dtype)
 

@@ -132,14 +132,16 @@ def _hinge_loss_mean_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     loss = (1 - input * target).relu_()
-    ratio = -G / math.prod(input.shape)
+    G_over_input = -G / math.prod(input.shape)
     if ctx.needs_input_grad[0]:
-        part = ratio * target
-        grad_input = torch.ops.aten.threshold_backward(part, loss, 0, grad_input=part)
+        G_over_input_target = G_over_input * target
+        grad_input = torch.ops.aten.threshold_backward(
+            G_over_input_target, loss, 0, grad_input=G_over_input_target
+        )
     if ctx.needs_input_grad[1]:
-        part2 = ratio * input
+        G_over_input_input = G_over_input * input
         grad_target = torch.ops.aten.threshold_backward(
-            part2, loss, 0, grad_input=part2
+            G_over_input_input, loss, 0, grad_input=G_over_input_input
         )
     return grad_input, grad_target
 
@@ -164,11 +166,15 @@ class _HingeLossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         loss = (1 - input * target).relu()
-        ratio = -G / math.prod(input.shape)
+        G_over_input = -G / math.prod(input.shape)
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(ratio * target, loss, 0)
+            grad_input = torch.ops.aten.threshold_backward(
+                G_over_input * target, loss, 0
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(ratio * input, loss, 0)
+            grad_target = torch.ops.aten.threshold_backward(
+                G_over_input * input, loss, 0
+            )
         return grad_input, grad_target
 
 
@@ -193,14 +199,16 @@ def _hinge_loss_sum_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     loss = (1 - input * target).relu_()
-    part = -G
+    minus_G = -G
     if ctx.needs_input_grad[0]:
-        part2 = part * target
-        grad_input = torch.ops.aten.threshold_backward(part2, loss, 0, grad_input=part2)
+        minus_G_target = minus_G * target
+        grad_input = torch.ops.aten.threshold_backward(
+            minus_G_target, loss, 0, grad_input=minus_G_target
+        )
     if ctx.needs_input_grad[1]:
-        part3 = part * input
+        minus_G_input = minus_G * input
         grad_target = torch.ops.aten.threshold_backward(
-            part3, loss, 0, grad_input=part3
+            minus_G_input, loss, 0, grad_input=minus_G_input
         )
     return grad_input, grad_target
 
@@ -225,11 +233,11 @@ class _HingeLossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         loss = (1 - input * target).relu()
-        part = -G
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, loss, 0)
+            grad_input = torch.ops.aten.threshold_backward(minus_G * target, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, loss, 0)
+            grad_target = torch.ops.aten.threshold_backward(minus_G * input, loss, 0)
         return grad_input, grad_target
 
 
@@ -251,14 +259,16 @@ def _hinge_loss_none_backward(ctx, G):
     input, target, loss = ctx.saved_tensors
     input, target, loss, G = _for_kernel(input, target, loss, G)
     grad_input = grad_target = None
-    part = -G
+    minus_G = -G
     if ctx.needs_input_grad[0]:
-        part2 = part * target
-        grad_input = torch.ops.aten.threshold_backward(part2, loss, 0, grad_input=part2)
+        minus_G_target = minus_G * target
+        grad_input = torch.ops.aten.threshold_backward(
+            minus_G_target, loss, 0, grad_input=minus_G_target
+        )
     if ctx.needs_input_grad[1]:
-        part3 = part.mul_(input)
+        minus_G_input = minus_G.mul_(input)
         grad_target = torch.ops.aten.threshold_backward(
-            part3, loss, 0, grad_input=part3
+            minus_G_input, loss, 0, grad_input=minus_G_input
         )
     return grad_input, grad_target
 
@@ -287,11 +297,11 @@ class _HingeLossNone(Function):
         input, target, loss = ctx.saved_tensors
         input, target, loss, G = _for_kernel(input, target, loss, G)
         grad_input = grad_target = None
-        part = -G
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(part * target, loss, 0)
+            grad_input = torch.ops.aten.threshold_backward(minus_G * target, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(part * input, loss, 0)
+            grad_target = torch.ops.aten.threshold_backward(minus_G * input, loss, 0)
         return grad_input, grad_target
 
 

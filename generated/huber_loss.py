@@ -176,30 +176,46 @@ def _huber_loss_mean_forward(input, target, delta):
         return _huber_loss_mean_forward_in_place(input, target, delta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = delta * (magnitude - 0.5 * delta) if not mask else None
-    average = (
-        part if mask else _where(magnitude <= delta, 0.5 * difference.square(), product)
-    ).mean()
+    delta_positive = 0 < delta
+    input_minus_target = input - target if not delta_positive else None
+    abs_input = input_minus_target.abs() if not delta_positive else None
+    huber_loss_with_delta = (
+        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
+    )
+    delta_abs_input = delta * (abs_input - 0.5 * delta) if not delta_positive else None
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not delta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input <= delta, half_input_squared, delta_abs_input)
+        if not delta_positive
+        else None
+    )
+    average = (huber_loss_with_delta if delta_positive else input_or_abs_input).mean()
     return average.to(dtype)
 
 
 def _huber_loss_mean_forward_in_place(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    average = (
-        part
-        if mask
-        else _where(magnitude <= delta, difference.square_().mul_(0.5), product)
-    ).mean()
+    delta_positive = 0 < delta
+    input_minus_target = input - target if not delta_positive else None
+    abs_input = input_minus_target.abs() if not delta_positive else None
+    huber_loss_with_delta = (
+        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
+    )
+    abs_input_delta = (
+        (abs_input - 0.5 * delta).mul_(delta) if not delta_positive else None
+    )
+    half_input_squared = (
+        input_minus_target.square_().mul_(0.5) if not delta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input <= delta, half_input_squared, abs_input_delta)
+        if not delta_positive
+        else None
+    )
+    average = (huber_loss_with_delta if delta_positive else input_or_abs_input).mean()
     return average.to(dtype)
 
 
@@ -209,12 +225,16 @@ def _huber_loss_mean_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
+    sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
     if ctx.needs_input_grad[0]:
-        part = G / math.prod(input.shape)
-        grad_input = part * chosen if ctx.needs_input_grad[1] else chosen.mul_(part)
+        G_over_input_size = G / math.prod(input.shape)
+        grad_input = (
+            G_over_input_size * sign_e_delta
+            if ctx.needs_input_grad[1]
+            else sign_e_delta.mul_(G_over_input_size)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G / math.prod(input.shape))
+        grad_target = sign_e_delta.mul_(-G / math.prod(input.shape))
     return grad_input, grad_target, None
 
 
@@ -240,22 +260,25 @@ class _HuberLossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * chosen
+            grad_input = G / math.prod(input.shape) * delta_sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * chosen
+            grad_target = -G / math.prod(input.shape) * delta_sign_e
         return grad_input, grad_target, None
 
 
 def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     e = input - target
-    difference = d_input - d_target
-    e_magnitude = e.abs()
-    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
+    d_input_minus_d_target = d_input - d_target
+    abs_e = e.abs()
+    masked_sign_e_d_input = torch.ops.aten.threshold_backward(
+        e.sign() * d_input_minus_d_target, abs_e, delta
+    )
     return (
-        delta * part.sum() + _where(e_magnitude <= delta, e * difference, 0).sum()
+        delta * masked_sign_e_d_input.sum()
+        + _where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
     ) / math.prod(d_input.shape)
 
 
@@ -289,30 +312,46 @@ def _huber_loss_sum_forward(input, target, delta):
         return _huber_loss_sum_forward_in_place(input, target, delta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = delta * (magnitude - 0.5 * delta) if not mask else None
-    total = (
-        part if mask else _where(magnitude <= delta, 0.5 * difference.square(), product)
-    ).sum()
+    delta_positive = 0 < delta
+    input_minus_target = input - target if not delta_positive else None
+    abs_input = input_minus_target.abs() if not delta_positive else None
+    huber_loss_with_delta = (
+        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
+    )
+    delta_abs_input = delta * (abs_input - 0.5 * delta) if not delta_positive else None
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not delta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input <= delta, half_input_squared, delta_abs_input)
+        if not delta_positive
+        else None
+    )
+    total = (huber_loss_with_delta if delta_positive else input_or_abs_input).sum()
     return total.to(dtype)
 
 
 def _huber_loss_sum_forward_in_place(input, target, delta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.huber_loss(input, target, 0, delta) if mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
-    total = (
-        part
-        if mask
-        else _where(magnitude <= delta, difference.square_().mul_(0.5), product)
-    ).sum()
+    delta_positive = 0 < delta
+    input_minus_target = input - target if not delta_positive else None
+    abs_input = input_minus_target.abs() if not delta_positive else None
+    huber_loss_with_delta = (
+        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
+    )
+    abs_input_delta = (
+        (abs_input - 0.5 * delta).mul_(delta) if not delta_positive else None
+    )
+    half_input_squared = (
+        input_minus_target.square_().mul_(0.5) if not delta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input <= delta, half_input_squared, abs_input_delta)
+        if not delta_positive
+        else None
+    )
+    total = (huber_loss_with_delta if delta_positive else input_or_abs_input).sum()
     return total.to(dtype)
 
 
@@ -322,11 +361,13 @@ def _huber_loss_sum_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
+    sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
     if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+        grad_input = (
+            G * sign_e_delta if ctx.needs_input_grad[1] else sign_e_delta.mul_(G)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G)
+        grad_target = sign_e_delta.mul_(-G)
     return grad_input, grad_target, None
 
 
@@ -352,21 +393,26 @@ class _HuberLossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * delta_sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = -G * delta_sign_e
         return grad_input, grad_target, None
 
 
 def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     e = input - target
-    difference = d_input - d_target
-    e_magnitude = e.abs()
-    part = torch.ops.aten.threshold_backward(e.sign() * difference, e_magnitude, delta)
-    return delta * part.sum() + _where(e_magnitude <= delta, e * difference, 0).sum()
+    d_input_minus_d_target = d_input - d_target
+    abs_e = e.abs()
+    masked_sign_e_d_input = torch.ops.aten.threshold_backward(
+        e.sign() * d_input_minus_d_target, abs_e, delta
+    )
+    return (
+        delta * masked_sign_e_d_input.sum()
+        + _where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
+    )
 
 
 class _HuberLossSumDual(_HuberLossSum):
@@ -397,14 +443,22 @@ def _huber_loss_none_forward(input, target, delta):
         return _huber_loss_none_forward_in_place(input, target, delta)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = delta * (magnitude - 0.5 * delta) if not mask else None
+    delta_positive = 0 < delta
+    input_minus_target = input - target if not delta_positive else None
+    abs_input = input_minus_target.abs() if not delta_positive else None
+    delta_abs_input = delta * (abs_input - 0.5 * delta) if not delta_positive else None
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not delta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input <= delta, half_input_squared, delta_abs_input)
+        if not delta_positive
+        else None
+    )
     loss = (
         torch.ops.aten.huber_loss(input, target, 0, delta)
-        if mask
-        else _where(magnitude <= delta, 0.5 * difference.square(), product)
+        if delta_positive
+        else input_or_abs_input
     )
     return loss.to(dtype)
 
@@ -412,14 +466,24 @@ def _huber_loss_none_forward(input, target, delta):
 def _huber_loss_none_forward_in_place(input, target, delta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    mask = 0 < delta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    product = (magnitude - 0.5 * delta).mul_(delta) if not mask else None
+    delta_positive = 0 < delta
+    input_minus_target = input - target if not delta_positive else None
+    abs_input = input_minus_target.abs() if not delta_positive else None
+    abs_input_delta = (
+        (abs_input - 0.5 * delta).mul_(delta) if not delta_positive else None
+    )
+    half_input_squared = (
+        input_minus_target.square_().mul_(0.5) if not delta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input <= delta, half_input_squared, abs_input_delta)
+        if not delta_positive
+        else None
+    )
     loss = (
         torch.ops.aten.huber_loss(input, target, 0, delta)
-        if mask
-        else _where(magnitude <= delta, difference.square_().mul_(0.5), product)
+        if delta_positive
+        else input_or_abs_input
     )
     return loss.to(dtype)
 
@@ -430,11 +494,13 @@ def _huber_loss_none_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    chosen = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
+    sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
     if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+        grad_input = (
+            G * sign_e_delta if ctx.needs_input_grad[1] else sign_e_delta.mul_(G)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(G).neg_()
+        grad_target = sign_e_delta.mul_(G).neg_()
     return grad_input, grad_target, None
 
 
@@ -460,19 +526,23 @@ class _HuberLossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * delta_sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = -G * delta_sign_e
         return grad_input, grad_target, None
 
 
 def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     e = input - target
-    difference = d_input - d_target
-    return _where(e.abs() <= delta, e * difference, delta * e.sign() * difference)
+    d_input_minus_d_target = d_input - d_target
+    return _where(
+        e.abs() <= delta,
+        e * d_input_minus_d_target,
+        delta * e.sign() * d_input_minus_d_target,
+    )
 
 
 class _HuberLossNoneDual(_HuberLossNone):

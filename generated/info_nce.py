@@ -209,24 +209,30 @@ def _info_nce_mean_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
     grad_query = grad_positive_key = None
-    part = G.new_full((query.shape[0],), -1).diag_embed()
-    grad_similarity = torch.softmax(similarity, 1).add_(part).mul_(G / query.shape[0])
-    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root * positive_key
-    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root2 * query
-    product = grad_similarity * similarity
+    diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
+    grad_similarity = (
+        torch.softmax(similarity, 1).add_(diagonal_of_G).mul_(G / query.shape[0])
+    )
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query
+    grad_similarity_similarity = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        part2 = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        grad_query = part2.addcmul_(
-            product.sum(1, keepdim=True), queries, value=-1
-        ).mul_(inverse_root2)
+        grad_similarity_over_temperature = (
+            (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        )
+        grad_query = grad_similarity_over_temperature.addcmul_(
+            grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
+        ).mul_(rsqrt_query)
     if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+        grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
+            wide
+        )
         grad_positive_key = (
-            product2.div_(temperature)
-            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
-            .mul_(inverse_root)
+            grad_similarity_queries.div_(temperature)
+            .addcmul_(grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(rsqrt_positive_key)
         )
     return grad_query, grad_positive_key, None
 
@@ -261,24 +267,26 @@ class _InfoNceMean(Function):
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
-        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse_root * query
-        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse_root2 * positive_key
-        part = queries.to(low)
-        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
-        part2 = G.new_full((query.shape[0],), -1).diag_embed()
-        grad_similarity = G / query.shape[0] * (torch.softmax(similarity, 1) + part2)
-        product = grad_similarity * similarity
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key
+        low_queries = queries.to(low)
+        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
+        diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
+        grad_similarity = (
+            G / query.shape[0] * (torch.softmax(similarity, 1) + diagonal_of_G)
+        )
+        grad_similarity_similarity = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_query = inverse_root * (
+            grad_query = rsqrt_query * (
                 (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - product.sum(1, keepdim=True) * queries
+                - grad_similarity_similarity.sum(1, keepdim=True) * queries
             )
         if ctx.needs_input_grad[1]:
-            grad_positive_key = inverse_root2 * (
-                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
-                - product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = rsqrt_positive_key * (
+                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
+                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
             )
         return grad_query, grad_positive_key, None
 
@@ -288,21 +296,22 @@ def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive
     wide = torch.promote_types(low, torch.float32)
     given = _cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    d_queries = inverse_root * (
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query
+    d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    d_keys = inverse_root2 * (
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key
+    d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
-    part = keys.mT.to(low)
-    part2 = queries.to(low)
-    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
-    d_similarity = added / temperature
-    similarity = (part2 @ part).to(wide) / temperature
+    low_keys = keys.mT.to(low)
+    low_queries = queries.to(low)
+    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
+        wide
+    ) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature
     return (
         (d_similarity * torch.softmax(similarity, 1)).sum()
         - d_similarity.diagonal(0, 0, 1).sum()
@@ -387,22 +396,26 @@ def _info_nce_sum_backward(ctx, G):
         .add_(G.new_full((query.shape[0],), -1).diag_embed())
         .mul_(G)
     )
-    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root * positive_key
-    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root2 * query
-    product = grad_similarity * similarity
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query
+    grad_similarity_similarity = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        part = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        grad_query = part.addcmul_(
-            product.sum(1, keepdim=True), queries, value=-1
-        ).mul_(inverse_root2)
+        grad_similarity_over_temperature = (
+            (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        )
+        grad_query = grad_similarity_over_temperature.addcmul_(
+            grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
+        ).mul_(rsqrt_query)
     if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+        grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
+            wide
+        )
         grad_positive_key = (
-            product2.div_(temperature)
-            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
-            .mul_(inverse_root)
+            grad_similarity_queries.div_(temperature)
+            .addcmul_(grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(rsqrt_positive_key)
         )
     return grad_query, grad_positive_key, None
 
@@ -437,26 +450,26 @@ class _InfoNceSum(Function):
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
-        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse_root * query
-        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse_root2 * positive_key
-        part = queries.to(low)
-        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key
+        low_queries = queries.to(low)
+        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
         grad_similarity = G * (
             torch.softmax(similarity, 1)
             + G.new_full((query.shape[0],), -1).diag_embed()
         )
-        product = grad_similarity * similarity
+        grad_similarity_similarity = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_query = inverse_root * (
+            grad_query = rsqrt_query * (
                 (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - product.sum(1, keepdim=True) * queries
+                - grad_similarity_similarity.sum(1, keepdim=True) * queries
             )
         if ctx.needs_input_grad[1]:
-            grad_positive_key = inverse_root2 * (
-                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
-                - product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = rsqrt_positive_key * (
+                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
+                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
             )
         return grad_query, grad_positive_key, None
 
@@ -466,21 +479,22 @@ def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_
     wide = torch.promote_types(low, torch.float32)
     given = _cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    d_queries = inverse_root * (
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query
+    d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    d_keys = inverse_root2 * (
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key
+    d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
-    part = keys.mT.to(low)
-    part2 = queries.to(low)
-    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
-    d_similarity = added / temperature
-    similarity = (part2 @ part).to(wide) / temperature
+    low_keys = keys.mT.to(low)
+    low_queries = queries.to(low)
+    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
+        wide
+    ) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature
     return (d_similarity * torch.softmax(similarity, 1)).sum() - d_similarity.diagonal(
         0, 0, 1
     ).sum()
@@ -564,22 +578,26 @@ def _info_nce_none_backward(ctx, G):
         .add_(G.new_full(G.shape, -1).diag_embed())
         .mul_(G.unsqueeze(1))
     )
-    inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root * positive_key
-    inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root2 * query
-    product = grad_similarity * similarity
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query
+    grad_similarity_similarity = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
-        part = (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        grad_query = part.addcmul_(
-            product.sum(1, keepdim=True), queries, value=-1
-        ).mul_(inverse_root2)
+        grad_similarity_over_temperature = (
+            (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+        )
+        grad_query = grad_similarity_over_temperature.addcmul_(
+            grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
+        ).mul_(rsqrt_query)
     if ctx.needs_input_grad[1]:
-        product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+        grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
+            wide
+        )
         grad_positive_key = (
-            product2.div_(temperature)
-            .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
-            .mul_(inverse_root)
+            grad_similarity_queries.div_(temperature)
+            .addcmul_(grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1)
+            .mul_(rsqrt_positive_key)
         )
     return grad_query, grad_positive_key, None
 
@@ -614,25 +632,25 @@ class _InfoNceNone(Function):
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = _cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
-        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse_root * query
-        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse_root2 * positive_key
-        part = queries.to(low)
-        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key
+        low_queries = queries.to(low)
+        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
         grad_similarity = G.unsqueeze(1) * (
             torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
         )
-        product = grad_similarity * similarity
+        grad_similarity_similarity = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_query = inverse_root * (
+            grad_query = rsqrt_query * (
                 (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - product.sum(1, keepdim=True) * queries
+                - grad_similarity_similarity.sum(1, keepdim=True) * queries
             )
         if ctx.needs_input_grad[1]:
-            grad_positive_key = inverse_root2 * (
-                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
-                - product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = rsqrt_positive_key * (
+                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
+                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
             )
         return grad_query, grad_positive_key, None
 
@@ -642,23 +660,24 @@ def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive
     wide = torch.promote_types(low, torch.float32)
     given = _cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    d_queries = inverse_root * (
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query
+    d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    d_keys = inverse_root2 * (
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key
+    d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
-    part = keys.mT.to(low)
-    part2 = queries.to(low)
-    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
-    d_similarity = added / temperature
-    similarity = (part2 @ part).to(wide) / temperature
-    total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
-    return total - d_similarity.diagonal(0, 0, 1)
+    low_keys = keys.mT.to(low)
+    low_queries = queries.to(low)
+    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
+        wide
+    ) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature
+    sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
+    return sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
 
 
 class _InfoNceNoneDual(_InfoNceNone):

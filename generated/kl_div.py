@@ -152,13 +152,14 @@ def _kl_div_mean_backward(ctx, G):
     input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    product = input_shape[0] * math.prod(input_shape[1:])
+    count = input_shape[0] * math.prod(input_shape[1:])
     if ctx.needs_input_grad[0]:
-        grad_input = -G / product * target
+        grad_input = -G / count * target
     if ctx.needs_input_grad[1]:
-        mask = target > 0
+        target_positive = target > 0
+        log_target_plus_one = target.log().add_(1)
         grad_target = (
-            _where(mask, target.log().add_(1), 0).sub_(input).mul_(G / product)
+            _where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G / count)
         )
     return grad_input, grad_target
 
@@ -184,15 +185,14 @@ class _KlDivMean(Function):
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        product = input_shape[0] * math.prod(input_shape[1:])
+        count = input_shape[0] * math.prod(input_shape[1:])
         if ctx.needs_input_grad[0]:
-            grad_input = -G / product * target
+            grad_input = -G / count * target
         if ctx.needs_input_grad[1]:
-            mask = target > 0
+            target_positive = target > 0
+            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
             grad_target = (
-                G
-                / product
-                * (_where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input)
+                G / count * (_where(target_positive, one_plus_target, 0) - input)
             )
         return grad_input, grad_target
 
@@ -220,8 +220,11 @@ def _kl_div_sum_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = -G * target
     if ctx.needs_input_grad[1]:
-        mask = target > 0
-        grad_target = _where(mask, target.log().add_(1), 0).sub_(input).mul_(G)
+        target_positive = target > 0
+        log_target_plus_one = target.log().add_(1)
+        grad_target = (
+            _where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
+        )
     return grad_input, grad_target
 
 
@@ -247,10 +250,9 @@ class _KlDivSum(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
-            mask = target > 0
-            grad_target = G * (
-                _where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input
-            )
+            target_positive = target > 0
+            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
+            grad_target = G * (_where(target_positive, one_plus_target, 0) - input)
         return grad_input, grad_target
 
 
@@ -277,8 +279,11 @@ def _kl_div_none_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = (G * target).neg_()
     if ctx.needs_input_grad[1]:
-        mask = target > 0
-        grad_target = _where(mask, target.log().add_(1), 0).sub_(input).mul_(G)
+        target_positive = target > 0
+        log_target_plus_one = target.log().add_(1)
+        grad_target = (
+            _where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
+        )
     return grad_input, grad_target
 
 
@@ -304,10 +309,9 @@ class _KlDivNone(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
-            mask = target > 0
-            grad_target = G * (
-                _where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input
-            )
+            target_positive = target > 0
+            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
+            grad_target = G * (_where(target_positive, one_plus_target, 0) - input)
         return grad_input, grad_target
 
 
@@ -335,9 +339,12 @@ def _kl_div_batchmean_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_input = -G / input_shape[0] * target
     if ctx.needs_input_grad[1]:
-        mask = target > 0
+        target_positive = target > 0
+        log_target_plus_one = target.log().add_(1)
         grad_target = (
-            _where(mask, target.log().add_(1), 0).sub_(input).mul_(G / input_shape[0])
+            _where(target_positive, log_target_plus_one, 0)
+            .sub_(input)
+            .mul_(G / input_shape[0])
         )
     return grad_input, grad_target
 
@@ -366,11 +373,12 @@ class _KlDivBatchmean(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G / input_shape[0] * target
         if ctx.needs_input_grad[1]:
-            mask = target > 0
+            target_positive = target > 0
+            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
             grad_target = (
                 G
                 / input_shape[0]
-                * (_where(mask, 1 + torch.where(mask, target, 1).log(), 0) - input)
+                * (_where(target_positive, one_plus_target, 0) - input)
             )
         return grad_input, grad_target
 

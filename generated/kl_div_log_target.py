@@ -121,16 +121,18 @@ def _kl_div_log_target_mean_backward(ctx, G):
     input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    product = input_shape[0] * math.prod(input_shape[1:])
-    target_exp = target.exp()
+    count = input_shape[0] * math.prod(input_shape[1:])
+    exp_target = target.exp()
     if ctx.needs_input_grad[0]:
-        part = -G / product
+        minus_G_over_count = -G / count
         grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
+            minus_G_over_count * exp_target
+            if ctx.needs_input_grad[1]
+            else exp_target.mul_(minus_G_over_count)
         )
     if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / product)
+        loss = (target - input).mul_(exp_target)
+        grad_target = loss.add_(exp_target).mul_(G / count)
     return grad_input, grad_target
 
 
@@ -155,13 +157,13 @@ class _KlDivLogTargetMean(Function):
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        product = input_shape[0] * math.prod(input_shape[1:])
-        target_exp = target.exp()
+        count = input_shape[0] * math.prod(input_shape[1:])
+        exp_target = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / product * target_exp
+            grad_input = -G / count * exp_target
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G / product * (loss + target_exp)
+            loss = (target - input) * exp_target
+            grad_target = G / count * (loss + exp_target)
         return grad_input, grad_target
 
 
@@ -185,15 +187,17 @@ def _kl_div_log_target_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    target_exp = target.exp()
+    exp_target = target.exp()
     if ctx.needs_input_grad[0]:
-        part = -G
+        minus_G = -G
         grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
+            minus_G * exp_target
+            if ctx.needs_input_grad[1]
+            else exp_target.mul_(minus_G)
         )
     if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G)
+        loss = (target - input).mul_(exp_target)
+        grad_target = loss.add_(exp_target).mul_(G)
     return grad_input, grad_target
 
 
@@ -216,12 +220,12 @@ class _KlDivLogTargetSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        target_exp = target.exp()
+        exp_target = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G * target_exp
+            grad_input = -G * exp_target
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G * (loss + target_exp)
+            loss = (target - input) * exp_target
+            grad_target = G * (loss + exp_target)
         return grad_input, grad_target
 
 
@@ -243,11 +247,11 @@ def _kl_div_log_target_none_backward(ctx, G):
     target, loss = ctx.saved_tensors
     target, loss, G = _wide(target, loss, G)
     grad_input = grad_target = None
-    target_exp = target.exp()
+    exp_target = target.exp()
     if ctx.needs_input_grad[0]:
-        grad_input = (G * target_exp).neg_()
+        grad_input = (G * exp_target).neg_()
     if ctx.needs_input_grad[1]:
-        grad_target = target_exp.add_(loss).mul_(G)
+        grad_target = exp_target.add_(loss).mul_(G)
     return grad_input, grad_target
 
 
@@ -271,11 +275,11 @@ class _KlDivLogTargetNone(Function):
         target, loss = ctx.saved_tensors
         target, loss, G = _wide(target, loss, G)
         grad_input = grad_target = None
-        target_exp = target.exp()
+        exp_target = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G * target_exp
+            grad_input = -G * exp_target
         if ctx.needs_input_grad[1]:
-            grad_target = G * (loss + target_exp)
+            grad_target = G * (loss + exp_target)
         return grad_input, grad_target
 
 
@@ -300,15 +304,17 @@ def _kl_div_log_target_batchmean_backward(ctx, G):
     input_shape = ctx.input_shape
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    target_exp = target.exp()
+    exp_target = target.exp()
     if ctx.needs_input_grad[0]:
-        part = -G / input_shape[0]
+        G_over_input = -G / input_shape[0]
         grad_input = (
-            part * target_exp if ctx.needs_input_grad[1] else target_exp.mul_(part)
+            G_over_input * exp_target
+            if ctx.needs_input_grad[1]
+            else exp_target.mul_(G_over_input)
         )
     if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(target_exp)
-        grad_target = loss.add_(target_exp).mul_(G / input_shape[0])
+        loss = (target - input).mul_(exp_target)
+        grad_target = loss.add_(exp_target).mul_(G / input_shape[0])
     return grad_input, grad_target
 
 
@@ -333,12 +339,12 @@ class _KlDivLogTargetBatchmean(Function):
         input_shape = ctx.input_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        target_exp = target.exp()
+        exp_target = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / input_shape[0] * target_exp
+            grad_input = -G / input_shape[0] * exp_target
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * target_exp
-            grad_target = G / input_shape[0] * (loss + target_exp)
+            loss = (target - input) * exp_target
+            grad_target = G / input_shape[0] * (loss + exp_target)
         return grad_input, grad_target
 
 

@@ -131,12 +131,16 @@ def _l1_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    sign = (input - target).sign_()
+    sign_input = (input - target).sign_()
     if ctx.needs_input_grad[0]:
-        part = G / math.prod(input.shape)
-        grad_input = part * sign if ctx.needs_input_grad[1] else sign.mul_(part)
+        G_over_input_size = G / math.prod(input.shape)
+        grad_input = (
+            G_over_input_size * sign_input
+            if ctx.needs_input_grad[1]
+            else sign_input.mul_(G_over_input_size)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = sign.mul_(-G / math.prod(input.shape))
+        grad_target = sign_input.mul_(-G / math.prod(input.shape))
     return grad_input, grad_target
 
 
@@ -159,11 +163,11 @@ class _L1LossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        sign = (input - target).sign()
+        sign_input = (input - target).sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * sign
+            grad_input = G / math.prod(input.shape) * sign_input
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * sign
+            grad_target = -G / math.prod(input.shape) * sign_input
         return grad_input, grad_target
 
 
@@ -187,11 +191,11 @@ def _l1_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    sign = (input - target).sign_()
+    sign_input = (input - target).sign_()
     if ctx.needs_input_grad[0]:
-        grad_input = G * sign if ctx.needs_input_grad[1] else sign.mul_(G)
+        grad_input = G * sign_input if ctx.needs_input_grad[1] else sign_input.mul_(G)
     if ctx.needs_input_grad[1]:
-        grad_target = sign.mul_(-G)
+        grad_target = sign_input.mul_(-G)
     return grad_input, grad_target
 
 
@@ -214,11 +218,11 @@ class _L1LossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        sign = (input - target).sign()
+        sign_input = (input - target).sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign
+            grad_input = G * sign_input
         if ctx.needs_input_grad[1]:
-            grad_target = -G * sign
+            grad_target = -G * sign_input
         return grad_input, grad_target
 
 
@@ -240,11 +244,11 @@ def _l1_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    sign = (input - target).sign_()
+    sign_input = (input - target).sign_()
     if ctx.needs_input_grad[0]:
-        grad_input = G * sign if ctx.needs_input_grad[1] else sign.mul_(G)
+        grad_input = G * sign_input if ctx.needs_input_grad[1] else sign_input.mul_(G)
     if ctx.needs_input_grad[1]:
-        grad_target = sign.mul_(G).neg_()
+        grad_target = sign_input.mul_(G).neg_()
     return grad_input, grad_target
 
 
@@ -267,11 +271,11 @@ class _L1LossNone(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        sign = (input - target).sign()
+        sign_input = (input - target).sign()
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign
+            grad_input = G * sign_input
         if ctx.needs_input_grad[1]:
-            grad_target = -G * sign
+            grad_target = -G * sign_input
         return grad_input, grad_target
 
 

@@ -118,8 +118,8 @@ def _l2_norm_forward(A, dim, keepdim):
     dtype = _promoted(A)
     A = _wide(A)[0]
     total = A.square().sum(dim)
-    mask = total != 0
-    F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
+    total_nonzero = total != 0
+    F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
     return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
@@ -130,8 +130,8 @@ def _l2_norm_backward(ctx, G):
     A, F, G = _wide(A, F, G)
     F = F if keepdim else F.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
-    mask = F != 0
-    grad_A = _masked_(G / F * A, mask)
+    F_nonzero = F != 0
+    grad_A = _masked_(G / F * A, F_nonzero)
     return grad_A, None, None
 
 
@@ -160,8 +160,8 @@ class _L2Norm(Function):
         A, F, G = _wide(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
-        mask = F != 0
-        grad_A = torch.where(mask, G / _where(mask, F, 1) * A, 0)
+        F_nonzero = F != 0
+        grad_A = torch.where(F_nonzero, G / _where(F_nonzero, F, 1) * A, 0)
         return grad_A, None, None
 
 

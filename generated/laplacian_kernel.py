@@ -113,11 +113,13 @@ def _laplacian_kernel_backward(ctx, G):
     gamma = ctx.gamma
     x1, x2, K, G = _wide(x1, x2, K, G)
     grad_x1 = grad_x2 = None
-    product = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
+    sign_x1_minus_x2_G_K = (
+        (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
+    )
     if ctx.needs_input_grad[0]:
-        grad_x1 = product.sum(-2).mul_(-gamma)
+        grad_x1 = sign_x1_minus_x2_G_K.sum(-2).mul_(-gamma)
     if ctx.needs_input_grad[1]:
-        grad_x2 = product.sum(-3).mul_(gamma)
+        grad_x2 = sign_x1_minus_x2_G_K.sum(-3).mul_(gamma)
     return grad_x1, grad_x2, None
 
 
@@ -143,11 +145,13 @@ class _LaplacianKernel(Function):
         gamma = ctx.gamma
         x1, x2, K, G = _wide(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        product = (G * K).unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        G_K_sign_x1_minus_x2 = (G * K).unsqueeze(-1) * (
+            x1.unsqueeze(-2) - x2.unsqueeze(-3)
+        ).sign()
         if ctx.needs_input_grad[0]:
-            grad_x1 = -gamma * product.sum(-2)
+            grad_x1 = -gamma * G_K_sign_x1_minus_x2.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * product.sum(-3)
+            grad_x2 = gamma * G_K_sign_x1_minus_x2.sum(-3)
         return grad_x1, grad_x2, None
 
 

@@ -183,8 +183,10 @@ def _linear_attention_backward(ctx, G):
         phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
-        part = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
-        grad_phi = part.addcmul_(grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True))
+        G_state_over_total = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+        grad_phi = G_state_over_total.addcmul_(
+            grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
+        )
         grad_query = torch.ops.aten.elu_backward(
             grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
         )
@@ -238,28 +240,29 @@ class _LinearAttention(Function):
         value = _cast(low, value)[0]
         query, key, output, G = _cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
-        e2 = query.clamp(max=0).exp()
-        mask = query > 0
-        phi = _where(mask, 1 + query, e2)
-        e3 = key.clamp(max=0).exp()
-        mask2 = key > 0
-        psi = _where(mask2, 1 + key, e3)
-        psi_sum = psi.sum(-2, keepdim=True)
-        total = (phi * psi_sum).sum(-1)
+        exp_clamped_query = query.clamp(max=0).exp()
+        query_positive = query > 0
+        phi = _where(query_positive, 1 + query, exp_clamped_query)
+        exp_clamped_key = key.clamp(max=0).exp()
+        key_positive = key > 0
+        psi = _where(key_positive, 1 + key, exp_clamped_key)
+        sum_of_psi = psi.sum(-2, keepdim=True)
+        total = (phi * sum_of_psi).sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_total = -(G * output).sum(-1) / total
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
             state = psi.mT.to(low) @ value
-            ratio = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
-            grad_phi = grad_total.unsqueeze(-1) * psi_sum + ratio
-            grad_query = grad_phi * _where(mask, 1, e2)
+            grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
+                G.to(low) @ state.mT
+            ).to(wide) / total.unsqueeze(-1)
+            grad_query = grad_phi * _where(query_positive, 1, exp_clamped_query)
         if ctx.needs_input_grad[1]:
             grad_psi = (value @ grad_state.mT).to(wide) + (
                 grad_total.unsqueeze(-1) * phi
             ).sum(-2).unsqueeze(-2)
-            grad_key = grad_psi * _where(mask2, 1, e3)
+            grad_key = grad_psi * _where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = psi.to(low) @ grad_state
         return grad_query, grad_key, grad_value

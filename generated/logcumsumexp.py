@@ -128,8 +128,8 @@ def _logcumsumexp_backward(ctx, G):
     A, F = ctx.saved_tensors
     dim = ctx.dim
     A, F, G = _wide(A, F, G)
-    part = F.clamp_min(torch.finfo(G.dtype).min)
-    grad_A = (A - part).exp_().mul_(_decayed_sum(G, part, dim))
+    clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
+    grad_A = (A - clamped_F).exp_().mul_(_decayed_sum(G, clamped_F, dim))
     return grad_A, None
 
 
@@ -154,16 +154,16 @@ class _Logcumsumexp(Function):
         A, F = ctx.saved_tensors
         dim = ctx.dim
         A, F, G = _wide(A, F, G)
-        part = F.clamp_min(torch.finfo(G.dtype).min)
-        grad_A = _decayed_sum(G, part, dim) * (A - part).exp()
+        clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
+        grad_A = _decayed_sum(G, clamped_F, dim) * (A - clamped_F).exp()
         return grad_A, None
 
 
 def _logcumsumexp_tangent(A, dim, F, d_A):
     A, F, d_A = _wide(A, F, d_A)
-    part = F.clamp_min(torch.finfo(d_A.dtype).min)
+    clamped_F = F.clamp_min(torch.finfo(d_A.dtype).min)
     return _decayed_sum(
-        (d_A * (A - part).exp()).flip(dim), (-part).flip(dim), dim
+        (d_A * (A - clamped_F).exp()).flip(dim), (-clamped_F).flip(dim), dim
     ).flip(dim)
 
 

@@ -124,15 +124,15 @@ def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
         return _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride)
     dtype = _of_float32(input)
     input = _wide(input)[0]
-    total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return (total ** _quotient(1, norm_type)).to(dtype)
+    sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
+    return (sum_of_input ** _quotient(1, norm_type)).to(dtype)
 
 
 def _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride):
     dtype = _of_float32(input)
     input = _wide(input)[0]
-    total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return total.pow_(_quotient(1, norm_type)).to(dtype)
+    sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
+    return sum_of_input.pow_(_quotient(1, norm_type)).to(dtype)
 
 
 def _lp_pool1d_backward(ctx, G):
@@ -141,28 +141,36 @@ def _lp_pool1d_backward(ctx, G):
     kernel_size = ctx.kernel_size
     stride = ctx.stride
     input, G = _wide(input, G)
-    part = input.unfold(2, kernel_size, stride)
-    power = (
-        (part**norm_type).sum(3).pow_(_quotient(1, norm_type) - 1)
+    windows_of_input = input.unfold(2, kernel_size, stride)
+    input_to_norm_type = (
+        (windows_of_input**norm_type).sum(3).pow_(_quotient(1, norm_type) - 1)
         if norm_type != 0
         else None
     )
-    product = (
-        (part.mT ** (norm_type - 1)).mul_(power.unsqueeze(2).mul_(G.unsqueeze(2)))
+    positions_of_kernel_size = _positions(kernel_size, G).unsqueeze(1)
+    kernel_size_plus_stride = positions_of_kernel_size + stride * _positions(
+        G.shape[2], G
+    )
+    input_to_norm_type2 = windows_of_input.mT ** (norm_type - 1)
+    input_input_G = (
+        input_to_norm_type2.mul_(input_to_norm_type.unsqueeze(2).mul_(G.unsqueeze(2)))
         if norm_type != 0
         else None
     )
-    position = _positions(kernel_size, G).unsqueeze(1)
-    added = position + stride * _positions(G.shape[2], G)
-    part2 = (
-        product.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
+    zeros_like_G = G.new_zeros(()).expand(input.shape)
+    reshaped_input = (
+        input_input_G.reshape(
+            (input.shape[0], input.shape[1], kernel_size * G.shape[2])
+        )
         if norm_type != 0
         else None
     )
     grad_input = (
-        G.new_zeros(input.shape).index_add_(2, added.flatten(), part2)
+        G.new_zeros(input.shape).index_add_(
+            2, kernel_size_plus_stride.flatten(), reshaped_input
+        )
         if norm_type != 0
-        else G.new_zeros(()).expand(input.shape)
+        else zeros_like_G
     )
     return grad_input, None, None, None
 
@@ -191,44 +199,61 @@ class _LpPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input, G = _wide(input, G)
-        part = input.unfold(2, kernel_size, stride)
-        power = (
-            (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+        windows_of_input = input.unfold(2, kernel_size, stride)
+        input_to_norm_type = (
+            (windows_of_input**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
             if norm_type != 0
             else None
         )
-        product = (
-            G.unsqueeze(2) * power.unsqueeze(2) * part.mT ** (norm_type - 1)
+        positions_of_kernel_size = _positions(kernel_size, G).unsqueeze(1)
+        kernel_size_plus_stride = positions_of_kernel_size + stride * _positions(
+            G.shape[2], G
+        )
+        input_to_norm_type2 = windows_of_input.mT ** (norm_type - 1)
+        G_input = (
+            G.unsqueeze(2) * input_to_norm_type.unsqueeze(2) * input_to_norm_type2
             if norm_type != 0
             else None
         )
-        position = _positions(kernel_size, G).unsqueeze(1)
-        added = position + stride * _positions(G.shape[2], G)
-        part2 = (
-            product.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
+        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        reshaped_G_input = (
+            G_input.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
             if norm_type != 0
             else None
         )
         grad_input = (
-            G.new_zeros(input.shape).index_add(2, added.flatten(), part2)
+            G.new_zeros(input.shape).index_add(
+                2, kernel_size_plus_stride.flatten(), reshaped_G_input
+            )
             if norm_type != 0
-            else G.new_zeros(()).expand(input.shape)
+            else zeros_like_G
         )
         return grad_input, None, None, None
 
 
 def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
     input, d_input = _wide(input, d_input)
-    part = input.unfold(2, kernel_size, stride)
-    product = d_input.unfold(2, kernel_size, stride) * part ** (norm_type - 1)
-    power = (
-        (part**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+    windows_of_input = input.unfold(2, kernel_size, stride)
+    input_to_norm_type = (
+        (windows_of_input**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
         if norm_type != 0
         else None
     )
-    added = (d_input.shape[2] - kernel_size) // stride + 1
-    zeros = d_input.new_zeros(()).expand((d_input.shape[0], d_input.shape[1], added))
-    return power * product.sum(3) if norm_type != 0 else zeros
+    kernel_size_plus_one = (d_input.shape[2] - kernel_size) // stride + 1
+    windows_of_d_input = d_input.unfold(2, kernel_size, stride)
+    sum_of_d_input_input = (
+        (windows_of_d_input * windows_of_input ** (norm_type - 1)).sum(3)
+        if norm_type != 0
+        else None
+    )
+    zeros_like_d_input = d_input.new_zeros(()).expand(
+        (d_input.shape[0], d_input.shape[1], kernel_size_plus_one)
+    )
+    return (
+        input_to_norm_type * sum_of_d_input_input
+        if norm_type != 0
+        else zeros_like_d_input
+    )
 
 
 class _LpPool1dDual(_LpPool1d):

@@ -127,11 +127,18 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
     cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
-    product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    part2 = product + product2 if b_ih is None else product + product2 + part
-    a = part2 if b_hh is None else part2 + b_hh.unflatten(0, (4, hx.shape[1]))
+    input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+    split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
+    input_w_ih_plus_split_b_ih = (
+        input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
+    )
+    a = (
+        input_w_ih_plus_split_b_ih
+        if b_hh is None
+        else input_w_ih_plus_split_b_ih + split_b_hh
+    )
     leave = a.select(1, 3).sigmoid()
     forget = a.select(1, 1).sigmoid()
     enter = a.select(1, 0).sigmoid()
@@ -148,13 +155,20 @@ def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
     cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
-    product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    part2 = (
-        product.add_(product2) if b_ih is None else product.add_(product2).add_(part)
+    input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+    split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
+    input_w_ih_plus_split_b_ih = (
+        input_w_ih.add_(hx_w_hh)
+        if b_ih is None
+        else input_w_ih.add_(hx_w_hh).add_(split_b_ih)
     )
-    a = part2 if b_hh is None else part2.add_(b_hh.unflatten(0, (4, hx.shape[1])))
+    a = (
+        input_w_ih_plus_split_b_ih
+        if b_hh is None
+        else input_w_ih_plus_split_b_ih.add_(split_b_hh)
+    )
     leave = a.select(1, 3).sigmoid()
     forget = a.select(1, 1).sigmoid()
     enter = a.select(1, 0).sigmoid()
@@ -174,38 +188,39 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     cx, c, leave, forget, enter, new, G_h, G_c = given
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
-    needs_part3 = needs[3] or needs[4]
-    needs_part2 = needs[0] or needs[1]
-    needs_part = needs_part2 or needs_part3
-    needs_grad_a = needs_part or needs_grad_b_ih
+    needs_low_flat_grad_a2 = needs[3] or needs[4]
+    needs_low_flat_grad_a = needs[0] or needs[1]
+    needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
+    needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
-    c_tanh = c.tanh()
-    grad_c = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave).add_(G_c)
+    tanh_c = c.tanh()
+    grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
     if needs_grad_a:
-        product = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
-        product2 = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
-        product3 = c_tanh.mul_(torch.ops.aten.sigmoid_backward(G_h, leave))
-        product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
-        grad_a = torch.stack((product, product2, product4, product3), 1)
-    if needs_part:
-        part = _flatten(grad_a, 1, 2)
-    if needs_part2:
-        part2 = part.to(low)
-    if needs_part3:
-        part3 = part.mT.to(low)
+        G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
+        tanh_c_G_h = tanh_c.mul_(G_h_through_sigmoid)
+        grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
+        grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
+        grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
+        grad_a = torch.stack((grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1)
+    if needs_flat_grad_a:
+        flat_grad_a = _flatten(grad_a, 1, 2)
+    if needs_low_flat_grad_a:
+        low_flat_grad_a = flat_grad_a.to(low)
+    if needs_low_flat_grad_a2:
+        low_flat_grad_a2 = flat_grad_a.mT.to(low)
     if needs_grad_b_ih:
         grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
-        grad_input = part2 @ w_ih
+        grad_input = low_flat_grad_a @ w_ih
     if needs[1]:
-        grad_hx = part2 @ w_hh
+        grad_hx = low_flat_grad_a @ w_hh
     if needs[2]:
         grad_cx = grad_c.mul_(forget)
     if needs[3]:
-        grad_w_ih = part3 @ input
+        grad_w_ih = low_flat_grad_a2 @ input
     if needs[4]:
-        grad_w_hh = part3 @ hx
+        grad_w_hh = low_flat_grad_a2 @ hx
     if needs[6]:
         grad_b_hh = grad_b_ih
         grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
@@ -243,54 +258,63 @@ class _LstmCell(Function):
         cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
-        needs_part5 = needs[3] or needs[4]
-        needs_part4 = needs[0] or needs[1]
-        needs_part3 = needs_part4 or needs_part5
-        needs_grad_a = needs_part3 or needs_grad_b_ih
+        needs_low_flat_grad_a2 = needs[3] or needs[4]
+        needs_low_flat_grad_a = needs[0] or needs[1]
+        needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
+        needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        product = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-        product2 = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        part = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
-        part2 = product + product2 if b_ih is None else product + product2 + part
-        a = part2 if b_hh is None else part2 + _unflatten(b_hh, 0, (4, hx.shape[1]))
+        input_w_ih = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+        hx_w_hh = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+        split_b_ih = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
+        split_b_hh = None if b_hh is None else _unflatten(b_hh, 0, (4, hx.shape[1]))
+        input_w_ih_plus_split_b_ih = (
+            input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
+        )
+        a = (
+            input_w_ih_plus_split_b_ih
+            if b_hh is None
+            else input_w_ih_plus_split_b_ih + split_b_hh
+        )
         leave = a.select(1, 3).sigmoid()
-        c_tanh = c.tanh()
-        grad_c = G_c + G_h * leave * (1 - c_tanh.square())
+        tanh_c = c.tanh()
+        grad_c = G_c + G_h * leave * (1 - tanh_c.square())
         forget = a.select(1, 1).sigmoid()
         if needs_grad_a:
             enter = a.select(1, 0).sigmoid()
             new = a.select(1, 2).tanh()
-            h = leave * c_tanh
-            product3 = grad_c * enter
-            product4 = grad_c * cx * forget * (1 - forget)
+            h = leave * tanh_c
+            grad_c_enter = grad_c * enter
+            grad_c_enter_new = grad_c_enter * (1 - new.square())
+            grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
+            grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
             grad_a = torch.stack(
                 (
-                    product3 * new * (1 - enter),
-                    product4,
-                    product3 * (1 - new.square()),
+                    grad_c_enter_new2,
+                    grad_c_cx_forget,
+                    grad_c_enter_new,
                     G_h * h * (1 - leave),
                 ),
                 1,
             )
-        if needs_part3:
-            part3 = _flatten(grad_a, 1, 2)
-        if needs_part4:
-            part4 = part3.to(low)
-        if needs_part5:
-            part5 = part3.mT.to(low)
+        if needs_flat_grad_a:
+            flat_grad_a = _flatten(grad_a, 1, 2)
+        if needs_low_flat_grad_a:
+            low_flat_grad_a = flat_grad_a.to(low)
+        if needs_low_flat_grad_a2:
+            low_flat_grad_a2 = flat_grad_a.mT.to(low)
         if needs_grad_b_ih:
             grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
-            grad_input = part4 @ w_ih
+            grad_input = low_flat_grad_a @ w_ih
         if needs[1]:
-            grad_hx = part4 @ w_hh
+            grad_hx = low_flat_grad_a @ w_hh
         if needs[2]:
             grad_cx = grad_c * forget
         if needs[3]:
-            grad_w_ih = part5 @ input
+            grad_w_ih = low_flat_grad_a2 @ input
         if needs[4]:
-            grad_w_hh = part5 @ hx
+            grad_w_hh = low_flat_grad_a2 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
             grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh

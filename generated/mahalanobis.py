@@ -114,12 +114,12 @@ def _mahalanobis_forward(u, v, VI):
     u, v = _cast(wide, u, v)
     b_shape = u.shape[:-1]
     u_shape = u.shape
-    size = math.prod(b_shape)
-    u = u.reshape((size, u_shape[-1]))
-    v = v.reshape((size, u_shape[-1]))
+    b_size = math.prod(b_shape)
+    u = u.reshape((b_size, u_shape[-1]))
+    v = v.reshape((b_size, u_shape[-1]))
     delta = u - v
-    root = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
-    return _no_view(root.reshape((*b_shape,)).to(dtype))
+    sqrt_VI = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
+    return _no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
 
 def _mahalanobis_forward_in_place(u, v, VI):
@@ -130,12 +130,12 @@ def _mahalanobis_forward_in_place(u, v, VI):
     u, v = _cast(wide, u, v)
     b_shape = u.shape[:-1]
     u_shape = u.shape
-    size = math.prod(b_shape)
-    u = u.reshape((size, u_shape[-1]))
-    v = v.reshape((size, u_shape[-1]))
+    b_size = math.prod(b_shape)
+    u = u.reshape((b_size, u_shape[-1]))
+    v = v.reshape((b_size, u_shape[-1]))
     delta = u - v
-    root = (VI.mT @ delta.mT.to(low)).to(wide).mul_(delta.mT).sum(0).sqrt()
-    return _no_view(root.reshape((*b_shape,)).to(dtype))
+    sqrt_VI = (VI.mT @ delta.mT.to(low)).to(wide).mul_(delta.mT).sum(0).sqrt()
+    return _no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
 
 def _mahalanobis_backward(ctx, G):
@@ -147,23 +147,26 @@ def _mahalanobis_backward(ctx, G):
     wide = torch.promote_types(low, torch.float32)
     u, v, VI, D, G = _cast(wide, u, v, VI, D, G)
     grad_u = grad_v = grad_VI = None
-    size = math.prod(b_shape)
-    u = u.reshape((size, u_shape[-1]))
-    v = v.reshape((size, u_shape[-1]))
-    D = D.reshape((size,))
-    G = G.reshape((size,))
+    b_size = math.prod(b_shape)
+    u = u.reshape((b_size, u_shape[-1]))
+    v = v.reshape((b_size, u_shape[-1]))
+    D = D.reshape((b_size,))
+    G = G.reshape((b_size,))
     delta = u - v
-    part = delta.to(low)
+    low_delta = delta.to(low)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        product = (part @ (VI + VI.mT).to(low)).to(wide)
-        grad_delta = product.mul_(0.5 * G.unsqueeze(1) / D.unsqueeze(1))
+        low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
+        grad_delta = low_delta_VI_plus_VI.mul_(0.5 * G.unsqueeze(1) / D.unsqueeze(1))
     if ctx.needs_input_grad[0]:
         grad_u = grad_delta.reshape(u_shape)
     if ctx.needs_input_grad[1]:
         grad_v = (-grad_delta).reshape(v_shape)
     if ctx.needs_input_grad[2]:
-        product2 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
-        grad_VI = product2.mul_(0.5)
+        grad_VI = (
+            (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ low_delta)
+            .to(wide)
+            .mul_(0.5)
+        )
     return grad_u, grad_v, grad_VI
 
 
@@ -200,23 +203,24 @@ class _Mahalanobis(Function):
         wide = torch.promote_types(low, torch.float32)
         u, v, VI, D, G = _cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
-        size = math.prod(b_shape)
-        u = u.reshape((size, u_shape[-1]))
-        v = v.reshape((size, u_shape[-1]))
-        D = D.reshape((size,))
-        G = G.reshape((size,))
+        b_size = math.prod(b_shape)
+        u = u.reshape((b_size, u_shape[-1]))
+        v = v.reshape((b_size, u_shape[-1]))
+        D = D.reshape((b_size,))
+        G = G.reshape((b_size,))
         delta = u - v
-        part = delta.to(low)
+        low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = (part @ (VI + VI.mT).to(low)).to(wide)
-            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * product
+            low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
+            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * low_delta_VI_plus_VI
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)
         if ctx.needs_input_grad[1]:
             grad_v = (-grad_delta).reshape(v_shape)
         if ctx.needs_input_grad[2]:
-            product2 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
-            grad_VI = 0.5 * product2
+            grad_VI = 0.5 * (
+                ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ low_delta
+            ).to(wide)
         return grad_u, grad_v, grad_VI
 
 

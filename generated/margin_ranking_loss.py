@@ -178,16 +178,20 @@ class _MarginRankingLossMean(Function):
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
-        u = input1 - input2
-        mask = margin - target * u >= 0
+        input1_minus_input2 = input1 - input2
+        target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            ratio = -G / math.prod(input1.shape)
+            G_over_input1 = -G / math.prod(input1.shape)
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(mask, ratio * target, 0)
+            grad_input1 = _where(target_nonnegative, G_over_input1 * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = _where(mask, G / math.prod(input1.shape) * target, 0)
+            grad_input2 = _where(
+                target_nonnegative, G / math.prod(input1.shape) * target, 0
+            )
         if ctx.needs_input_grad[2]:
-            grad_target = _where(mask, ratio * u, 0)
+            grad_target = _where(
+                target_nonnegative, G_over_input1 * input1_minus_input2, 0
+            )
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -226,16 +230,16 @@ class _MarginRankingLossSum(Function):
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
-        u = input1 - input2
-        mask = margin - target * u >= 0
+        input1_minus_input2 = input1 - input2
+        target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = -G
+            minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(mask, part * target, 0)
+            grad_input1 = _where(target_nonnegative, minus_G * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = _where(mask, G * target, 0)
+            grad_input2 = _where(target_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = _where(mask, part * u, 0)
+            grad_target = _where(target_nonnegative, minus_G * input1_minus_input2, 0)
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -274,16 +278,16 @@ class _MarginRankingLossNone(Function):
         margin = ctx.margin
         input1, input2, target, G = _wide(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
-        u = input1 - input2
-        mask = margin - target * u >= 0
+        input1_minus_input2 = input1 - input2
+        target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = -G
+            minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(mask, part * target, 0)
+            grad_input1 = _where(target_nonnegative, minus_G * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = _where(mask, G * target, 0)
+            grad_input2 = _where(target_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = _where(mask, part * u, 0)
+            grad_target = _where(target_nonnegative, minus_G * input1_minus_input2, 0)
         return grad_input1, grad_input2, grad_target, None
 
 

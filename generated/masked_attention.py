@@ -284,8 +284,8 @@ def _applied(function, *args):
 def _masked_attention_forward(query, key, value, attn_mask):
     low = _of_product(query, key, value)
     query, key, value = _cast(low, query, key, value)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = _attended(query, key, value, ratio, attn_mask)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = _attended(query, key, value, one_over_query, attn_mask)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -309,8 +309,10 @@ def _masked_attention_backward(ctx, G):
     query, key, value, output, G = _cast(low, query, key, value, output, G)
     kept = _cast(wide, kept)[0]
     grad_query = grad_key = grad_value = None
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    grads = _attended_gradients(G, query, key, value, output, kept, ratio, attn_mask)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    grads = _attended_gradients(
+        G, query, key, value, output, kept, one_over_query, attn_mask
+    )
     if ctx.needs_input_grad[0]:
         grad_query = grads[0]
     if ctx.needs_input_grad[1]:
@@ -354,8 +356,8 @@ class _MaskedAttention(Function):
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

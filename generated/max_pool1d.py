@@ -65,9 +65,9 @@ def _applied(function, *args):
 
 
 def _max_pool1d_forward(input, kernel_size, stride):
-    part = input.unfold(2, kernel_size, stride).max(3)
-    output = part.values
-    winner = part.indices
+    max_of_input = input.unfold(2, kernel_size, stride).max(3)
+    output = max_of_input.values
+    winner = max_of_input.indices
     return output, winner
 
 

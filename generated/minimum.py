@@ -130,11 +130,11 @@ def _minimum_backward(ctx, G):
     A, B = ctx.saved_tensors
     A, B, G = _wide(A, B, G)
     grad_A = grad_B = None
-    chosen = _masked_(0.5 * G, A == B)
+    masked_half_G = _masked_(0.5 * G, A == B)
     if ctx.needs_input_grad[0]:
-        grad_A = _where(A < B, G, 0).add_(chosen)
+        grad_A = _where(A < B, G, 0).add_(masked_half_G)
     if ctx.needs_input_grad[1]:
-        grad_B = _where(B < A, G, 0).add_(chosen)
+        grad_B = _where(B < A, G, 0).add_(masked_half_G)
     return grad_A, grad_B
 
 
@@ -157,11 +157,11 @@ class _Minimum(Function):
         A, B = ctx.saved_tensors
         A, B, G = _wide(A, B, G)
         grad_A = grad_B = None
-        chosen = torch.where(A == B, 0.5 * G, 0)
+        masked_half_G = torch.where(A == B, 0.5 * G, 0)
         if ctx.needs_input_grad[0]:
-            grad_A = _where(A < B, G, 0) + chosen
+            grad_A = _where(A < B, G, 0) + masked_half_G
         if ctx.needs_input_grad[1]:
-            grad_B = _where(B < A, G, 0) + chosen
+            grad_B = _where(B < A, G, 0) + masked_half_G
         return grad_A, grad_B
 
 

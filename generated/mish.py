@@ -116,9 +116,11 @@ class _Mish(Function):
             return _mish_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        bounded = torch.nn.functional.softplus(input).tanh()
-        u = 1 - bounded.square()
-        grad_input = G * (input * u * input.sigmoid() + bounded)
+        tanh_softplus_input = torch.nn.functional.softplus(input).tanh()
+        one_minus_input = 1 - tanh_softplus_input.square()
+        grad_input = G * (
+            input * one_minus_input * input.sigmoid() + tanh_softplus_input
+        )
         return grad_input
 
 

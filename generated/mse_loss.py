@@ -114,12 +114,16 @@ def _mse_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    u = input - target
+    input_minus_target = input - target
     if ctx.needs_input_grad[0]:
-        part = 2 * G / math.prod(input.shape)
-        grad_input = part * u if ctx.needs_input_grad[1] else u.mul_(part)
+        G_over_input = 2 * G / math.prod(input.shape)
+        grad_input = (
+            G_over_input * input_minus_target
+            if ctx.needs_input_grad[1]
+            else input_minus_target.mul_(G_over_input)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = u.mul_(-2 * G / math.prod(input.shape))
+        grad_target = input_minus_target.mul_(-2 * G / math.prod(input.shape))
     return grad_input, grad_target
 
 
@@ -142,11 +146,11 @@ class _MseLossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u = input - target
+        input_minus_target = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G / math.prod(input.shape) * u
+            grad_input = 2 * G / math.prod(input.shape) * input_minus_target
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G / math.prod(input.shape) * u
+            grad_target = -2 * G / math.prod(input.shape) * input_minus_target
         return grad_input, grad_target
 
 
@@ -170,12 +174,16 @@ def _mse_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    u = input - target
+    input_minus_target = input - target
     if ctx.needs_input_grad[0]:
-        part = 2 * G
-        grad_input = part * u if ctx.needs_input_grad[1] else u.mul_(part)
+        twice_G = 2 * G
+        grad_input = (
+            twice_G * input_minus_target
+            if ctx.needs_input_grad[1]
+            else input_minus_target.mul_(twice_G)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = u.mul_(-2 * G)
+        grad_target = input_minus_target.mul_(-2 * G)
     return grad_input, grad_target
 
 
@@ -198,11 +206,11 @@ class _MseLossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u = input - target
+        input_minus_target = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G * u
+            grad_input = 2 * G * input_minus_target
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G * u
+            grad_target = -2 * G * input_minus_target
         return grad_input, grad_target
 
 
@@ -224,11 +232,11 @@ def _mse_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    u = input - target
+    input_minus_target = input - target
     if ctx.needs_input_grad[0]:
-        grad_input = (2 * G).mul_(u)
+        grad_input = (2 * G).mul_(input_minus_target)
     if ctx.needs_input_grad[1]:
-        grad_target = (-2 * G).mul_(u)
+        grad_target = (-2 * G).mul_(input_minus_target)
     return grad_input, grad_target
 
 
@@ -251,11 +259,11 @@ class _MseLossNone(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u = input - target
+        input_minus_target = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G * u
+            grad_input = 2 * G * input_minus_target
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G * u
+            grad_target = -2 * G * input_minus_target
         return grad_input, grad_target
 
 

@@ -195,10 +195,17 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
-    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
+    sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
+        1
+    )
+    weight_excess = (
+        sum_of_masked_excess
+        if weight is None
+        else weight.index_select(0, target) * sum_of_masked_excess
+    )
+    loss = weight_excess / input.shape[1]
     return loss.mean().to(dtype)
 
 
@@ -206,10 +213,15 @@ def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
-    part = _masked_(excess.relu_().pow_(p), mask).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    relu_excess_to_p = excess.relu_().pow_(p)
+    sum_of_masked_excess = _masked_(relu_excess_to_p, other_than_target).sum(1)
+    weight_excess = (
+        sum_of_masked_excess
+        if weight is None
+        else weight.index_select(0, target) * sum_of_masked_excess
+    )
+    loss = weight_excess / input.shape[1]
     return loss.mean().to(dtype)
 
 
@@ -220,33 +232,35 @@ def _multi_margin_loss_mean_backward(ctx, G):
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-    excess_positive = excess.relu()
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+    relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        product = (
+        excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+        p_minus_one = p - 1
+        relu_excess_to_p_minus_one = (
+            relu_excess**p_minus_one
+            if ctx.needs_input_grad[2]
+            else relu_excess.pow_(p_minus_one)
+        )
+        G_weight_at_target = (
             p * G
             if weight is None
             else p * G * weight.index_select(0, target).unsqueeze(1)
         )
-        part = p - 1
-        power = (
-            excess_positive**part
-            if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part)
-        )
+        G_over_count = G_weight_at_target / (input.shape[0] * input.shape[1])
         grad_excess = _where(
-            mask2, power.mul_(product / (input.shape[0] * input.shape[1])), 0
+            excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_count), 0
         )
         grad_input = grad_excess.scatter_add(
             1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
     if ctx.needs_input_grad[2]:
-        chosen = _masked_(excess_positive.pow_(p), mask)
+        masked_relu_excess = _masked_(relu_excess.pow_(p), other_than_target)
+        sum_of_relu_excess = masked_relu_excess.sum(1)
         grad_weight = (
             G
             / (input.shape[0] * input.shape[1])
-            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_relu_excess)
         )
     return grad_input, None, grad_weight, None, None
 
@@ -277,28 +291,38 @@ class _MultiMarginLossMean(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        excess_positive = excess.relu()
+        other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+        relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            product = (
+            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+            safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
+            G_weight_at_target = (
                 p * G
                 if weight is None
                 else p * G * weight.index_select(0, target).unsqueeze(1)
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
             grad_excess = _where(
-                mask2, product / (input.shape[0] * input.shape[1]) * power, 0
+                excess_and_p,
+                G_weight_at_target
+                / (input.shape[0] * input.shape[1])
+                * safe_relu_excess_to_p,
+                0,
             )
             grad_input = grad_excess.scatter_add(
                 1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            sum_of_relu_excess = torch.where(
+                other_than_target,
+                torch.where(other_than_target, relu_excess, 1) ** p,
+                0,
+            ).sum(1)
             grad_weight = (
                 G
                 / (input.shape[0] * input.shape[1])
-                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+                * G.new_zeros((input.shape[1],)).index_add(
+                    0, target, sum_of_relu_excess
+                )
             )
         return grad_input, None, grad_weight, None, None
 
@@ -313,20 +337,31 @@ def _multi_margin_loss_mean_tangent(
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    mask = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
-    total = (
-        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
-    )
-    product = d_weight.index_select(0, target) * torch.where(
-        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    other_than_target = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
+    p_nonzero = p != 0
+    relu_excess = excess.relu()
+    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
+        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
     ).sum(1)
-    product2 = p * weight.index_select(0, target) * total if mask2 else None
+    safe_relu_excess_to_p = torch.where(
+        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
+    ) ** (p - 1)
+    masked_d_excess = torch.where(
+        other_than_target, d_excess * safe_relu_excess_to_p, 0
+    )
+    sum_of_masked_d_excess = (
+        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
+        if p_nonzero
+        else None
+    )
+    weight_d_excess = (
+        p * weight.index_select(0, target) * sum_of_masked_d_excess
+        if p_nonzero
+        else None
+    )
+    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
     d_loss = (
-        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
     ) / d_input.shape[1]
     return d_loss.mean()
 
@@ -363,10 +398,17 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
-    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
+    sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
+        1
+    )
+    weight_excess = (
+        sum_of_masked_excess
+        if weight is None
+        else weight.index_select(0, target) * sum_of_masked_excess
+    )
+    loss = weight_excess / input.shape[1]
     return loss.sum().to(dtype)
 
 
@@ -374,10 +416,15 @@ def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
-    part = _masked_(excess.relu_().pow_(p), mask).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    relu_excess_to_p = excess.relu_().pow_(p)
+    sum_of_masked_excess = _masked_(relu_excess_to_p, other_than_target).sum(1)
+    weight_excess = (
+        sum_of_masked_excess
+        if weight is None
+        else weight.index_select(0, target) * sum_of_masked_excess
+    )
+    loss = weight_excess / input.shape[1]
     return loss.sum().to(dtype)
 
 
@@ -388,25 +435,34 @@ def _multi_margin_loss_sum_backward(ctx, G):
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-    excess_positive = excess.relu()
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+    relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        ratio = (
+        excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+        G_over_input_size = (
             p * G / input.shape[1]
             if weight is None
             else p * G * weight.index_select(0, target).unsqueeze(1) / input.shape[1]
         )
-        grad_excess = _where(mask2, (excess_positive ** (p - 1)).mul_(ratio), 0)
+        p_minus_one = p - 1
+        relu_excess_to_p_minus_one = (
+            relu_excess**p_minus_one
+            if ctx.needs_input_grad[2]
+            else relu_excess.pow_(p_minus_one)
+        )
+        grad_excess = _where(
+            excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_input_size), 0
+        )
         grad_input = grad_excess.scatter_add(
             1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
     if ctx.needs_input_grad[2]:
-        chosen = _masked_(excess_positive.pow_(p), mask)
+        masked_relu_excess = _masked_(relu_excess.pow_(p), other_than_target)
+        sum_of_relu_excess = masked_relu_excess.sum(1)
         grad_weight = (
             G
             / input.shape[1]
-            * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_relu_excess)
         )
     return grad_input, None, grad_weight, None, None
 
@@ -437,11 +493,11 @@ class _MultiMarginLossSum(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        excess_positive = excess.relu()
+        other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+        relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            ratio = (
+            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+            G_over_input_size = (
                 p * G / input.shape[1]
                 if weight is None
                 else p
@@ -449,18 +505,25 @@ class _MultiMarginLossSum(Function):
                 * weight.index_select(0, target).unsqueeze(1)
                 / input.shape[1]
             )
+            safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
             grad_excess = _where(
-                mask2, ratio * torch.where(mask2, excess_positive, 1) ** (p - 1), 0
+                excess_and_p, G_over_input_size * safe_relu_excess_to_p, 0
             )
             grad_input = grad_excess.scatter_add(
                 1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            sum_of_relu_excess = torch.where(
+                other_than_target,
+                torch.where(other_than_target, relu_excess, 1) ** p,
+                0,
+            ).sum(1)
             grad_weight = (
                 G
                 / input.shape[1]
-                * G.new_zeros((input.shape[1],)).index_add(0, target, chosen.sum(1))
+                * G.new_zeros((input.shape[1],)).index_add(
+                    0, target, sum_of_relu_excess
+                )
             )
         return grad_input, None, grad_weight, None, None
 
@@ -473,20 +536,31 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    mask = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
-    total2 = (
-        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
-    )
-    product = d_weight.index_select(0, target) * torch.where(
-        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    other_than_target = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
+    p_nonzero = p != 0
+    relu_excess = excess.relu()
+    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
+        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
     ).sum(1)
-    product2 = p * weight.index_select(0, target) * total2 if mask2 else None
+    safe_relu_excess_to_p = torch.where(
+        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
+    ) ** (p - 1)
+    masked_d_excess = torch.where(
+        other_than_target, d_excess * safe_relu_excess_to_p, 0
+    )
+    sum_of_masked_d_excess = (
+        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
+        if p_nonzero
+        else None
+    )
+    weight_d_excess = (
+        p * weight.index_select(0, target) * sum_of_masked_d_excess
+        if p_nonzero
+        else None
+    )
+    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
     d_loss = (
-        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
     ) / d_input.shape[1]
     return d_loss.sum()
 
@@ -525,10 +599,17 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
-    part = torch.where(mask, torch.where(mask, excess.relu(), 1) ** p, 0).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
+    sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
+        1
+    )
+    weight_excess = (
+        sum_of_masked_excess
+        if weight is None
+        else weight.index_select(0, target) * sum_of_masked_excess
+    )
+    loss = weight_excess / input.shape[1]
     return loss.to(dtype)
 
 
@@ -536,10 +617,15 @@ def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
     dtype = _of_float32(input, weight)
     input, weight = _wide(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], input)
-    part = _masked_(excess.relu_().pow_(p), mask).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    relu_excess_to_p = excess.relu_().pow_(p)
+    sum_of_masked_excess = _masked_(relu_excess_to_p, other_than_target).sum(1)
+    weight_excess = (
+        sum_of_masked_excess
+        if weight is None
+        else weight.index_select(0, target) * sum_of_masked_excess
+    )
+    loss = weight_excess / input.shape[1]
     return loss.to(dtype)
 
 
@@ -550,29 +636,33 @@ def _multi_margin_loss_none_backward(ctx, G):
     input, weight, G = _wide(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-    excess_positive = excess.relu()
+    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+    relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
-        mask2 = ~(excess <= 0) & (p != 0) & mask
-        product = (
+        excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+        G_weight_at_target = (
             p * G.unsqueeze(1)
             if weight is None
             else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
         )
-        part = p - 1
-        power = (
-            excess_positive**part
+        p_minus_one = p - 1
+        relu_excess_to_p_minus_one = (
+            relu_excess**p_minus_one
             if ctx.needs_input_grad[2]
-            else excess_positive.pow_(part)
+            else relu_excess.pow_(p_minus_one)
         )
-        grad_excess = _where(mask2, power.mul_(product / input.shape[1]), 0)
+        grad_excess = _where(
+            excess_and_p,
+            relu_excess_to_p_minus_one.mul_(G_weight_at_target / input.shape[1]),
+            0,
+        )
         grad_input = grad_excess.scatter_add(
             1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
     if ctx.needs_input_grad[2]:
-        chosen = _masked_(excess_positive.pow_(p), mask)
+        G_relu_excess = G * _masked_(relu_excess.pow_(p), other_than_target).sum(1)
         grad_weight = (
-            G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+            G.new_zeros((input.shape[1],)).index_add(0, target, G_relu_excess)
             / input.shape[1]
         )
     return grad_input, None, grad_weight, None, None
@@ -604,24 +694,32 @@ class _MultiMarginLossNone(Function):
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        mask = target.unsqueeze(1) != _positions(input.shape[1], G)
-        excess_positive = excess.relu()
+        other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+        relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            product = (
+            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+            G_weight_at_target = (
                 p * G.unsqueeze(1)
                 if weight is None
                 else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
-            power = torch.where(mask2, excess_positive, 1) ** (p - 1)
-            grad_excess = _where(mask2, product / input.shape[1] * power, 0)
+            safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
+            grad_excess = _where(
+                excess_and_p,
+                G_weight_at_target / input.shape[1] * safe_relu_excess_to_p,
+                0,
+            )
             grad_input = grad_excess.scatter_add(
                 1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            chosen = torch.where(mask, torch.where(mask, excess_positive, 1) ** p, 0)
+            G_relu_excess = G * torch.where(
+                other_than_target,
+                torch.where(other_than_target, relu_excess, 1) ** p,
+                0,
+            ).sum(1)
             grad_weight = (
-                G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+                G.new_zeros((input.shape[1],)).index_add(0, target, G_relu_excess)
                 / input.shape[1]
             )
         return grad_input, None, grad_weight, None, None
@@ -637,20 +735,31 @@ def _multi_margin_loss_none_tangent(
     input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    mask = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
-    total = (
-        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
-    )
-    product = d_weight.index_select(0, target) * torch.where(
-        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    other_than_target = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
+    p_nonzero = p != 0
+    relu_excess = excess.relu()
+    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
+        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
     ).sum(1)
-    product2 = p * weight.index_select(0, target) * total if mask2 else None
+    safe_relu_excess_to_p = torch.where(
+        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
+    ) ** (p - 1)
+    masked_d_excess = torch.where(
+        other_than_target, d_excess * safe_relu_excess_to_p, 0
+    )
+    sum_of_masked_d_excess = (
+        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
+        if p_nonzero
+        else None
+    )
+    weight_d_excess = (
+        p * weight.index_select(0, target) * sum_of_masked_d_excess
+        if p_nonzero
+        else None
+    )
+    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
     return (
-        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
     ) / d_input.shape[1]
 
 

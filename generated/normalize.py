@@ -135,9 +135,9 @@ def _normalize_backward(ctx, G):
     dim = ctx.dim
     eps = ctx.eps
     output, norm, G = _wide(output, norm, G)
-    product = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
+    G_output = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
     grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
-        _where((norm >= eps).unsqueeze(dim), product, 0)
+        _where((norm >= eps).unsqueeze(dim), G_output, 0)
     )
     return grad_input, None, None
 
@@ -170,10 +170,10 @@ class _Normalize(Function):
         eps = ctx.eps
         input, output, G = _wide(input, output, G)
         norm = input.square().sum(dim).sqrt()
-        mask = (norm >= eps).unsqueeze(dim)
-        chosen = _where(mask, norm.unsqueeze(dim), 1)
+        norm_above = (norm >= eps).unsqueeze(dim)
+        safe_norm = _where(norm_above, norm.unsqueeze(dim), 1)
         grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - _where(
-            mask, (G * output).sum(dim, keepdim=True) / chosen * output, 0
+            norm_above, (G * output).sum(dim, keepdim=True) / safe_norm * output, 0
         )
         return grad_input, None, None
 

@@ -138,8 +138,10 @@ def _pairwise_distance_forward(x1, x2, eps, keepdim):
     x1, x2 = _wide(x1, x2)
     delta = x1 - x2 + eps
     squared = delta.square().sum(-1)
-    mask = squared != 0
-    output = torch.where(mask, torch.where(mask, squared, 1).sqrt(), 0)
+    squared_nonzero = squared != 0
+    output = torch.where(
+        squared_nonzero, torch.where(squared_nonzero, squared, 1).sqrt(), 0
+    )
     return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
@@ -148,8 +150,8 @@ def _pairwise_distance_forward_in_place(x1, x2, eps, keepdim):
     x1, x2 = _wide(x1, x2)
     delta = (x1 - x2).add_(eps)
     squared = delta.square_().sum(-1)
-    mask = squared != 0
-    output = torch.where(mask, squared.sqrt(), 0)
+    squared_nonzero = squared != 0
+    output = torch.where(squared_nonzero, squared.sqrt(), 0)
     return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
@@ -162,8 +164,8 @@ def _pairwise_distance_backward(ctx, G):
     output = output if keepdim else output.unsqueeze(-1)
     G = G if keepdim else G.unsqueeze(-1)
     delta = (x1 - x2).add_(eps)
-    mask = output != 0
-    grad_delta = _masked_(delta.mul_(G / output), mask)
+    output_nonzero = output != 0
+    grad_delta = _masked_(delta.mul_(G / output), output_nonzero)
     if ctx.needs_input_grad[0]:
         grad_x1 = grad_delta
     if ctx.needs_input_grad[1]:
@@ -198,8 +200,10 @@ class _PairwiseDistance(Function):
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
         delta = x1 - x2 + eps
-        mask = output != 0
-        grad_delta = torch.where(mask, G / _where(mask, output, 1) * delta, 0)
+        output_nonzero = output != 0
+        grad_delta = torch.where(
+            output_nonzero, G / _where(output_nonzero, output, 1) * delta, 0
+        )
         if ctx.needs_input_grad[0]:
             grad_x1 = grad_delta
         if ctx.needs_input_grad[1]:

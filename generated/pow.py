@@ -129,11 +129,12 @@ def _pow_backward(ctx, G):
     A, B, F, G = _wide(A, B, F, G)
     grad_A = grad_B = None
     if ctx.needs_input_grad[0]:
-        mask = B != 0
-        grad_A = _masked_((G * B).mul_(torch.pow(A, B - 1)), mask)
+        B_nonzero = B != 0
+        B_minus_one = B - 1
+        grad_A = _masked_((G * B).mul_(torch.pow(A, B_minus_one)), B_nonzero)
     if ctx.needs_input_grad[1]:
-        mask2 = ~((A == 0) & (B >= 0))
-        grad_B = _where(mask2, (G * F).mul_(A.log()), 0)
+        not_A = ~((A == 0) & (B >= 0))
+        grad_B = _where(not_A, (G * F).mul_(A.log()), 0)
     return grad_A, grad_B
 
 
@@ -158,15 +159,14 @@ class _Pow(Function):
         A, B, F, G = _wide(A, B, F, G)
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
-            mask = B != 0
+            B_nonzero = B != 0
+            safe_B = torch.where(B_nonzero, B - 1, 1)
             grad_A = torch.where(
-                mask,
-                G * B * torch.pow(torch.where(mask, A, 1), torch.where(mask, B - 1, 1)),
-                0,
+                B_nonzero, G * B * torch.pow(torch.where(B_nonzero, A, 1), safe_B), 0
             )
         if ctx.needs_input_grad[1]:
-            mask2 = ~((A == 0) & (B >= 0))
-            grad_B = _where(mask2, G * F * torch.where(mask2, A, 1).log(), 0)
+            not_A = ~((A == 0) & (B >= 0))
+            grad_B = _where(not_A, G * F * torch.where(not_A, A, 1).log(), 0)
         return grad_A, grad_B
 
 

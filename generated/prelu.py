@@ -176,14 +176,15 @@ class _Prelu(Function):
         input_shape = ctx.input_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        G = G.reshape((input_shape[0], input_shape[1], size))
-        mask = input > 0
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
+        input_positive = input > 0
         if ctx.needs_input_grad[0]:
-            grad_input = (G * _where(mask, 1, weight.unsqueeze(1))).reshape(input_shape)
+            G_safe_weight = G * _where(input_positive, 1, weight.unsqueeze(1))
+            grad_input = G_safe_weight.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = _where(~mask, G * input, 0).sum((0, 2))
+            grad_weight = _where(~input_positive, G * input, 0).sum((0, 2))
         return grad_input, grad_weight
 
 

@@ -155,15 +155,16 @@ class _QuadraticForm(Function):
         wide = torch.promote_types(low, torch.float32)
         x, A, G = _cast(wide, x, A, G)
         grad_x = grad_A = None
-        size = math.prod(b_shape)
-        x = x.reshape((size, x_shape[-1]))
-        G = G.reshape((size,))
-        part = x.to(low)
+        b_size = math.prod(b_shape)
+        x = x.reshape((b_size, x_shape[-1]))
+        G = G.reshape((b_size,))
+        low_x = x.to(low)
         if ctx.needs_input_grad[0]:
-            product = G.unsqueeze(1) * (part @ (A + A.mT).to(low)).to(wide)
-            grad_x = product.reshape(x_shape)
+            grad_x = (G.unsqueeze(1) * (low_x @ (A + A.mT).to(low)).to(wide)).reshape(
+                x_shape
+            )
         if ctx.needs_input_grad[1]:
-            grad_A = (G.unsqueeze(1) * x).mT.to(low) @ part
+            grad_A = (G.unsqueeze(1) * x).mT.to(low) @ low_x
         return grad_x, grad_A
 
 

@@ -114,17 +114,21 @@ def _rbf_kernel_forward(x1, x2, gamma):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    )
-    K = (-gamma * difference.clamp_min(0)).exp().to(dtype)
+    twice_x1_centred = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
+    x1_centred_plus_x2_centred = x1_centred.square().sum(
+        -1, keepdim=True
+    ) + x2_centred.square().sum(-1).unsqueeze(-2)
+    K = (-gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0)).exp()
+    K = K.to(dtype)
     return K, centre
 
 
@@ -133,16 +137,24 @@ def _rbf_kernel_forward_in_place(x1, x2, gamma):
     dtype = _of_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = _cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-    ).sub_((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2))
-    K = difference.clamp_min_(0).mul_(-gamma).exp_().to(dtype)
+    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
+    x1_centred_plus_x2_centred = x1_centred.square_().sum(
+        -1, keepdim=True
+    ) + x2_centred.square_().sum(-1).unsqueeze(-2)
+    x1_centred_minus_gamma = (
+        x1_centred_plus_x2_centred.sub_(twice_x1_centred).clamp_min_(0).mul_(-gamma)
+    )
+    K = x1_centred_minus_gamma.exp_()
+    K = K.to(dtype)
     return K, centre
 
 
@@ -155,18 +167,19 @@ def _rbf_kernel_backward(ctx, G):
     grad_x1 = grad_x2 = None
     x2_centred = x2 - centre.unsqueeze(-2)
     x1_centred = x1 - centre.unsqueeze(-2)
-    product = 2 * gamma
-    product2 = G * K
+    twice_gamma = 2 * gamma
+    G_K = G * K
     if ctx.needs_input_grad[0]:
-        product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = product3.addcmul_(
-            product2.sum(-1, keepdim=True), x1_centred, value=-1
-        ).mul_(product)
+        G_K_x2_centred = (G_K.to(low) @ x2_centred.to(low)).to(wide)
+        grad_x1 = G_K_x2_centred.addcmul_(
+            G_K.sum(-1, keepdim=True), x1_centred, value=-1
+        ).mul_(twice_gamma)
     if ctx.needs_input_grad[1]:
-        product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-        grad_x2 = product4.addcmul_(
-            product2.sum(-2).unsqueeze(-1), x2_centred, value=-1
-        ).mul_(product)
+        G_K_x1_centred = G_K.mT.to(low) @ x1_centred.to(low)
+        wide_G_K = G_K_x1_centred.to(wide)
+        grad_x2 = wide_G_K.addcmul_(
+            G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
+        ).mul_(twice_gamma)
     return grad_x1, grad_x2, None
 
 
@@ -200,22 +213,26 @@ class _RbfKernel(Function):
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = _cast(wide, x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        product = 2 * gamma
-        product2 = G * K
+        twice_gamma = 2 * gamma
+        G_K = G * K
         if ctx.needs_input_grad[0]:
-            grad_x1 = product * (
-                (product2.to(low) @ x2_centred.to(low)).to(wide)
-                - product2.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = twice_gamma * (
+                (G_K.to(low) @ x2_centred.to(low)).to(wide)
+                - G_K.sum(-1, keepdim=True) * x1_centred
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = product * (
-                (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-                - product2.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = twice_gamma * (
+                (G_K.mT.to(low) @ x1_centred.to(low)).to(wide)
+                - G_K.sum(-2).unsqueeze(-1) * x2_centred
             )
         return grad_x1, grad_x2, None
 

@@ -125,8 +125,8 @@ def _relative_attention_forward_in_place(query, key, value, bias, buckets):
         .unflatten(0, buckets.shape)
         .permute(2, 0, 1),
     )
-    part = S.to(wide)
-    P = torch.softmax(part, -1, out=part)
+    wide_S = S.to(wide)
+    P = torch.softmax(wide_S, -1, out=wide_S)
     output = P.to(low) @ value
     return output, P
 
@@ -151,10 +151,12 @@ def _relative_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
-        part = grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
-        size = query_shape[-2] * key_shape[-2]
+        spread_grad_S = grad_S.sum_to_size(
+            (query_shape[-3], query_shape[-2], key_shape[-2])
+        ).permute(1, 2, 0)
+        count = query_shape[-2] * key_shape[-2]
         grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
-            0, buckets.flatten(), part.permute(1, 2, 0).reshape((size, query_shape[-3]))
+            0, buckets.flatten(), spread_grad_S.reshape((count, query_shape[-3]))
         )
     return grad_query, grad_key, grad_value, grad_bias, None
 
@@ -190,9 +192,9 @@ class _RelativeAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = _cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
-        part = buckets.flatten()
+        flat_buckets = buckets.flatten()
         S = query @ key.mT + _unflatten(
-            bias.index_select(0, part), 0, buckets.shape
+            bias.index_select(0, flat_buckets), 0, buckets.shape
         ).permute(2, 0, 1)
         P = torch.softmax(S.to(wide), -1)
         if (
@@ -201,8 +203,8 @@ class _RelativeAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part2 = grad_P.to(wide)
-            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S.to(low) @ key
         if ctx.needs_input_grad[1]:
@@ -210,12 +212,12 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part3 = grad_S.sum_to_size(
+            spread_grad_S = grad_S.sum_to_size(
                 (query.shape[-3], query.shape[-2], key.shape[-2])
-            )
-            size = query.shape[-2] * key.shape[-2]
+            ).permute(1, 2, 0)
+            count = query.shape[-2] * key.shape[-2]
             grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
-                0, part, part3.permute(1, 2, 0).reshape((size, query.shape[-3]))
+                0, flat_buckets, spread_grad_S.reshape((count, query.shape[-3]))
             )
         return grad_query, grad_key, grad_value, grad_bias, None
 

@@ -71,15 +71,17 @@ def _relative_shift_forward(input):
     p_shape = input.shape[:-2]
     input_shape = input.shape
     input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
-    difference = input.shape[2] + 1 - input.shape[1]
-    difference2 = _positions(difference, input) - _positions(
+    input_minus_input = input.shape[2] + 1 - input.shape[1]
+    input_minus_input2 = _positions(input_minus_input, input) - _positions(
         input.shape[1], input
     ).unsqueeze(1)
-    difference3 = difference2 + input.shape[1] - 1
+    input_minus_one = (input_minus_input2 + input.shape[1] - 1).expand(
+        (input.shape[0], input.shape[1], input_minus_input)
+    )
     return _no_view(
-        _gathered(
-            input, 2, difference3.expand((input.shape[0], input.shape[1], difference))
-        ).reshape((*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])),
+        _gathered(input, 2, input_minus_one).reshape(
+            (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
+        ),
     )
 
 
@@ -87,16 +89,18 @@ def _relative_shift_backward(ctx, G):
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
     G = _wide(G)[0]
-    difference = input_shape[-1] + 1 - input_shape[-2]
-    G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-    position = _positions(G.shape[1], G)
-    difference2 = _positions(G.shape[2], G).unsqueeze(1) - position
-    part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put_(
-        ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
+    input_minus_input = input_shape[-1] + 1 - input_shape[-2]
+    G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
+    positions_of_G = _positions(G.shape[1], G)
+    zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+    spread_positions_of_G = _positions(G.shape[2], G).unsqueeze(1)
+    G_minus_G_minus_one = spread_positions_of_G - positions_of_G + G.shape[1] - 1
+    G_placed = zeros_like_input.index_put_(
+        (G_minus_G_minus_one.mT, positions_of_G.unsqueeze(1)),
         G.permute(1, 2, 0),
         accumulate=True,
     )
-    grad_input = part.transpose(0, 2).reshape(input_shape)
+    grad_input = G_placed.transpose(0, 2).reshape(input_shape)
     return grad_input
 
 
@@ -121,16 +125,18 @@ class _RelativeShift(Function):
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        difference = input_shape[-1] + 1 - input_shape[-2]
-        G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-        position = _positions(G.shape[1], G)
-        difference2 = _positions(G.shape[2], G).unsqueeze(1) - position
-        part = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0])).index_put(
-            ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
+        input_minus_input = input_shape[-1] + 1 - input_shape[-2]
+        G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
+        positions_of_G = _positions(G.shape[1], G)
+        zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+        spread_positions_of_G = _positions(G.shape[2], G).unsqueeze(1)
+        G_minus_G_minus_one = spread_positions_of_G - positions_of_G + G.shape[1] - 1
+        G_placed = zeros_like_input.index_put(
+            (G_minus_G_minus_one.mT, positions_of_G.unsqueeze(1)),
             G.permute(1, 2, 0),
             accumulate=True,
         )
-        grad_input = part.transpose(0, 2).reshape(input_shape)
+        grad_input = G_placed.transpose(0, 2).reshape(input_shape)
         return grad_input
 
 

@@ -121,9 +121,9 @@ def _rms_norm_forward(input, weight, eps):
     input, weight = _wide(input, weight)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
-    size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), size))
-    weight = weight.reshape((size,))
+    s_size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), s_size))
+    weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
     output = _no_view(output.to(dtype))
@@ -135,9 +135,9 @@ def _rms_norm_forward_in_place(input, weight, eps):
     input, weight = _wide(input, weight)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
-    size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), size))
-    weight = weight.reshape((size,))
+    s_size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), s_size))
+    weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     output = (weight * rstd.unsqueeze(1)).mul_(input).reshape((*p_shape, *s_shape))
     output = _no_view(output.to(dtype))
@@ -152,18 +152,23 @@ def _rms_norm_backward(ctx, G):
     weight_shape = ctx.weight_shape
     input, weight, rstd, G = _wide(input, weight, rstd, G)
     grad_input = grad_weight = None
-    size = math.prod(p_shape)
-    size2 = math.prod(s_shape)
-    input = input.reshape((size, size2))
-    G = G.reshape((size, size2))
-    product = G * input
+    p_size = math.prod(p_shape)
+    s_size = math.prod(s_shape)
+    input = input.reshape((p_size, s_size))
+    G = G.reshape((p_size, s_size))
+    G_input = G * input
     if ctx.needs_input_grad[0]:
-        weight = weight.reshape((size2,))
-        product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-        part = (weight * G).addcmul_(product2 / input.shape[1], input, value=-1)
-        grad_input = part.mul_(rstd.unsqueeze(1)).reshape(input_shape)
+        weight = weight.reshape((s_size,))
+        rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
+        rstd_G_input_over_input = rstd_G_input / input.shape[1]
+        weight_plus_rstd_G_input_input = (weight * G).addcmul_(
+            rstd_G_input_over_input, input, value=-1
+        )
+        grad_input = weight_plus_rstd_G_input_input.mul_(rstd.unsqueeze(1)).reshape(
+            input_shape
+        )
     if ctx.needs_input_grad[1]:
-        grad_weight = (product.mT @ rstd).reshape(weight_shape)
+        grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
     return grad_input, grad_weight, None
 
 
@@ -204,20 +209,20 @@ class _RmsNorm(Function):
         weight_shape = ctx.weight_shape
         input, weight, G = _wide(input, weight, G)
         grad_input = grad_weight = None
-        size = math.prod(p_shape)
-        size2 = math.prod(s_shape)
-        input = input.reshape((size, size2))
-        G = G.reshape((size, size2))
+        p_size = math.prod(p_shape)
+        s_size = math.prod(s_shape)
+        input = input.reshape((p_size, s_size))
+        G = G.reshape((p_size, s_size))
         rstd = (eps + input.square().mean(1)).rsqrt()
-        product = G * input
+        G_input = G * input
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((size2,))
-            product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
+            weight = weight.reshape((s_size,))
+            rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
             grad_input = (
-                rstd.unsqueeze(1) * (weight * G - product2 / input.shape[1] * input)
+                rstd.unsqueeze(1) * (weight * G - rstd_G_input / input.shape[1] * input)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = (product.mT @ rstd).reshape(weight_shape)
+            grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
         return grad_input, grad_weight, None
 
 

@@ -117,15 +117,15 @@ def _rotary_embedding_forward(x, base):
     dtype = _of_float32(x)
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    angle = part * torch.pow(
+    positions_of_x = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    angle = positions_of_x * torch.pow(
         x.new_full((), base),
         -_positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
-    u = (2 * _positions(2, x) - 1).to(x.dtype)
+    twice_x_minus_one = (2 * _positions(2, x) - 1).to(x.dtype)
     output = (
         angle.cos().unsqueeze(1) * pair
-        + u.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+        + twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
     ).flatten(-2, -1)
     return _no_view(output.to(dtype))
 
@@ -134,15 +134,17 @@ def _rotary_embedding_forward_in_place(x, base):
     dtype = _of_float32(x)
     x = _wide(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    part = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    angle = part * torch.pow(
+    positions_of_x = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    angle = positions_of_x * torch.pow(
         x.new_full((), base),
         -_positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
-    u = (2 * _positions(2, x) - 1).to(x.dtype)
+    twice_x_minus_one = (2 * _positions(2, x) - 1).to(x.dtype)
     output = (
         (angle.cos().unsqueeze(1) * pair)
-        .addcmul_(u.unsqueeze(1) * angle.sin().unsqueeze(1), pair.flip(-2))
+        .addcmul_(
+            twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1), pair.flip(-2)
+        )
         .flatten(-2, -1)
     )
     return _no_view(output.to(dtype))
@@ -153,14 +155,16 @@ def _rotary_embedding_backward(ctx, G):
     x_shape = ctx.x_shape
     G = _wide(G)[0]
     G = _unflatten(G, -1, (2, x_shape[-1] // 2))
-    part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-    angle = part * torch.pow(
+    positions_of_G = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+    angle = positions_of_G * torch.pow(
         G.new_full((), base), -_positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
     )
-    u = (2 * _positions(2, G) - 1).to(G.dtype)
-    product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
+    twice_G_minus_one = (2 * _positions(2, G) - 1).to(G.dtype)
+    flipped_G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(
+        1
+    ) * angle.sin().unsqueeze(1)
     grad_x = _flatten(
-        (angle.cos().unsqueeze(1) * G).addcmul_(product, G.flip(-2)), -2, -1
+        (angle.cos().unsqueeze(1) * G).addcmul_(flipped_G_sin_angle, G.flip(-2)), -2, -1
     )
     return grad_x, None
 
@@ -186,14 +190,16 @@ class _RotaryEmbedding(Function):
         x_shape = ctx.x_shape
         G = _wide(G)[0]
         G = _unflatten(G, -1, (2, x_shape[-1] // 2))
-        part = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-        angle = part * torch.pow(
+        positions_of_G = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+        angle = positions_of_G * torch.pow(
             G.new_full((), base), -_positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
         )
-        u = (2 * _positions(2, G) - 1).to(G.dtype)
+        twice_G_minus_one = (2 * _positions(2, G) - 1).to(G.dtype)
         grad_x = _flatten(
             angle.cos().unsqueeze(1) * G
-            + u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1) * G.flip(-2),
+            + twice_G_minus_one.flip(0).unsqueeze(1)
+            * angle.sin().unsqueeze(1)
+            * G.flip(-2),
             -2,
             -1,
         )

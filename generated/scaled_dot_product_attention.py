@@ -288,8 +288,8 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     attn_mask = _cast(wide, attn_mask)[0]
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = _attended(query, key, value, ratio, attn_mask)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = _attended(query, key, value, one_over_query, attn_mask)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -317,9 +317,9 @@ def _scaled_dot_product_attention_backward(ctx, G):
     attn_mask, kept = _cast(wide, attn_mask, kept)
     grad_query = grad_key = grad_value = grad_attn_mask = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+        one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
         grads = _attended_gradients(
-            G, query, key, value, output, kept, ratio, attn_mask
+            G, query, key, value, output, kept, one_over_query, attn_mask
         )
     if ctx.needs_input_grad[0]:
         grad_query = grads[0]
@@ -328,8 +328,8 @@ def _scaled_dot_product_attention_backward(ctx, G):
     if ctx.needs_input_grad[2]:
         grad_value = grads[2]
     if ctx.needs_input_grad[3]:
-        part = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-        S = part.add_(attn_mask)
+        query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+        S = query_over_query.add_(attn_mask)
         P = torch.softmax(S, -1, out=S)
         grad_P = G @ value.mT
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
@@ -378,8 +378,8 @@ class _ScaledDotProductAttention(Function):
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

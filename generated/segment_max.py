@@ -131,12 +131,15 @@ def _segment_max_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    chosen = torch.where(
+    filled_like_num_segments = data.new_full(
+        (num_segments + 1, data.shape[1]), -math.inf
+    )
+    segment_ids_or_num_segments = torch.where(
         (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
     ).unsqueeze(1)
+    spread_segment_ids = segment_ids_or_num_segments.expand(data.shape)
     output = (
-        part.scatter_reduce(0, chosen.expand(data.shape), data, "amax")
+        filled_like_num_segments.scatter_reduce(0, spread_segment_ids, data, "amax")
         .narrow(0, 0, num_segments)
         .reshape((num_segments, *q_shape))
     )
@@ -149,12 +152,15 @@ def _segment_max_forward_in_place(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    chosen = torch.where(
+    filled_like_num_segments = data.new_full(
+        (num_segments + 1, data.shape[1]), -math.inf
+    )
+    segment_ids_or_num_segments = torch.where(
         (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
     ).unsqueeze(1)
+    spread_segment_ids = segment_ids_or_num_segments.expand(data.shape)
     output = (
-        part.scatter_reduce_(0, chosen.expand(data.shape), data, "amax")
+        filled_like_num_segments.scatter_reduce_(0, spread_segment_ids, data, "amax")
         .narrow(0, 0, num_segments)
         .reshape((num_segments, *q_shape))
     )
@@ -167,20 +173,21 @@ def _segment_max_backward(ctx, G):
     q_shape = ctx.q_shape
     data_shape = ctx.data_shape
     data, output, G = _wide(data, output, G)
-    size = math.prod(q_shape)
-    data = data.reshape((data_shape[0], size))
-    output = output.reshape((num_segments, size))
-    G = G.reshape((num_segments, size))
-    mask = (segment_ids >= 0) & (segment_ids < num_segments)
-    chosen = torch.where(mask, segment_ids, 0)
-    mask2 = data == output.index_select(0, chosen)
-    mask3 = mask.unsqueeze(1)
-    placed = _index_added_inside(
-        G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
-    )
-    chosen2 = placed.index_select(0, chosen)
+    q_size = math.prod(q_shape)
+    data = data.reshape((data_shape[0], q_size))
+    output = output.reshape((num_segments, q_size))
+    G = G.reshape((num_segments, q_size))
+    valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
+    masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
+    data_matches = data == output.index_select(0, masked_segment_ids)
+    spread_segment_ids = valid_segment_ids.unsqueeze(1)
+    G_at_segment_ids = G.index_select(0, masked_segment_ids)
+    segment_ids_at_segment_ids = _index_added_inside(
+        G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
+    ).index_select(0, masked_segment_ids)
     grad_data = _masked_(
-        G.index_select(0, chosen).div_(chosen2), mask3 & mask2
+        G_at_segment_ids.div_(segment_ids_at_segment_ids),
+        spread_segment_ids & data_matches,
     ).reshape(data_shape)
     return grad_data, None, None
 
@@ -211,20 +218,23 @@ class _SegmentMax(Function):
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
         data, output, G = _wide(data, output, G)
-        size = math.prod(q_shape)
-        data = data.reshape((data_shape[0], size))
-        output = output.reshape((num_segments, size))
-        G = G.reshape((num_segments, size))
-        mask = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask, segment_ids, 0)
-        mask2 = data == output.index_select(0, chosen)
-        mask3 = mask.unsqueeze(1)
-        placed = _index_added_inside(
-            G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
-        )
-        chosen2 = torch.where(mask3, placed.index_select(0, chosen), 1)
+        q_size = math.prod(q_shape)
+        data = data.reshape((data_shape[0], q_size))
+        output = output.reshape((num_segments, q_size))
+        G = G.reshape((num_segments, q_size))
+        valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
+        masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
+        data_matches = data == output.index_select(0, masked_segment_ids)
+        spread_segment_ids = valid_segment_ids.unsqueeze(1)
+        G_at_segment_ids = G.index_select(0, masked_segment_ids)
+        segment_ids_at_segment_ids = _index_added_inside(
+            G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
+        ).index_select(0, masked_segment_ids)
         grad_data = torch.where(
-            mask3 & mask2, G.index_select(0, chosen) / chosen2, 0
+            spread_segment_ids & data_matches,
+            G_at_segment_ids
+            / torch.where(spread_segment_ids, segment_ids_at_segment_ids, 1),
+            0,
         ).reshape(data_shape)
         return grad_data, None, None
 

@@ -130,14 +130,18 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed = _index_added_inside(
+    filled_like_segment_ids = segment_ids.new_full(
+        segment_ids.shape, 1, dtype=torch.int64
+    )
+    data_by_segment_ids = _index_added_inside(
         data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
     )
-    part2 = _index_added_inside(
-        segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
-    ).to(data.dtype)
-    output = (placed / part2.unsqueeze(1)).reshape((num_segments, *q_shape))
+    segment_ids_by_segment_ids = _index_added_inside(
+        segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
+    )
+    output = (
+        data_by_segment_ids / segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
+    ).reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -147,14 +151,18 @@ def _segment_mean_forward_in_place(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed = _index_added_inside(
+    filled_like_segment_ids = segment_ids.new_full(
+        segment_ids.shape, 1, dtype=torch.int64
+    )
+    data_by_segment_ids = _index_added_inside(
         data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
     )
-    part2 = _index_added_inside(
-        segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
-    ).to(data.dtype)
-    output = placed.div_(part2.unsqueeze(1)).reshape((num_segments, *q_shape))
+    segment_ids_by_segment_ids = _index_added_inside(
+        segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
+    )
+    output = data_by_segment_ids.div_(
+        segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
+    ).reshape((num_segments, *q_shape))
     return _no_view(output.to(dtype))
 
 
@@ -182,12 +190,19 @@ class _SegmentMean(Function):
         data_shape = ctx.data_shape
         G = _wide(G)[0]
         G = G.reshape((num_segments, math.prod(q_shape)))
-        part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-        part2 = _index_added_inside(
-            segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
-        ).to(G.dtype)
+        filled_like_segment_ids = segment_ids.new_full(
+            segment_ids.shape, 1, dtype=torch.int64
+        )
+        segment_ids_by_segment_ids = _index_added_inside(
+            segment_ids.new_zeros((num_segments,)),
+            0,
+            segment_ids,
+            filled_like_segment_ids,
+        )
         grad_data = _selected_inside(
-            G / part2.clamp(min=1).unsqueeze(1), 0, segment_ids
+            G / segment_ids_by_segment_ids.to(G.dtype).clamp(min=1).unsqueeze(1),
+            0,
+            segment_ids,
         ).reshape(data_shape)
         return grad_data, None, None
 

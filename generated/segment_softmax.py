@@ -107,13 +107,18 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce(
-        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    extreme_data_by_segment_ids = data.new_full(
+        (num_segments, data.shape[1]), -math.inf
+    ).scatter_reduce(0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax")
+    masked_segment_ids = torch.where(
+        extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
     )
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    e = (data - chosen.index_select(0, segment_ids)).exp()
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = chosen + zeros.index_add(0, segment_ids, e).log()
+    exp_data = (data - masked_segment_ids.index_select(0, segment_ids)).exp()
+    zeros_like_num_segments = data.new_zeros((num_segments, data.shape[1]))
+    lse = (
+        masked_segment_ids
+        + zeros_like_num_segments.index_add(0, segment_ids, exp_data).log()
+    )
     output = (
         (data - lse.index_select(0, segment_ids))
         .exp()
@@ -128,13 +133,17 @@ def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    placed = data.new_full((num_segments, data.shape[1]), -math.inf).scatter_reduce_(
-        0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    extreme_data_by_segment_ids = data.new_full(
+        (num_segments, data.shape[1]), -math.inf
+    ).scatter_reduce_(0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax")
+    masked_segment_ids = torch.where(
+        extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
     )
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    e = (data - chosen.index_select(0, segment_ids)).exp_()
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = chosen.add_(zeros.index_add_(0, segment_ids, e).log_())
+    exp_data = (data - masked_segment_ids.index_select(0, segment_ids)).exp_()
+    zeros_like_num_segments = data.new_zeros((num_segments, data.shape[1]))
+    lse = masked_segment_ids.add_(
+        zeros_like_num_segments.index_add_(0, segment_ids, exp_data).log_()
+    )
     output = (
         (data - lse.index_select(0, segment_ids))
         .exp_()
@@ -149,16 +158,16 @@ def _segment_softmax_backward(ctx, G):
     q_shape = ctx.q_shape
     data_shape = ctx.data_shape
     output, G = _wide(output, G)
-    size = math.prod(q_shape)
-    output = output.reshape((data_shape[0], size))
-    G = G.reshape((data_shape[0], size))
+    q_size = math.prod(q_shape)
+    output = output.reshape((data_shape[0], q_size))
+    G = G.reshape((data_shape[0], q_size))
     grad_lse = (
         G.new_zeros((num_segments, output.shape[1]))
         .index_add_(0, segment_ids, G * output)
         .neg_()
     )
-    product = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
-    grad_data = product.reshape(data_shape)
+    grad_lse_plus_G_output = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
+    grad_data = grad_lse_plus_G_output.reshape(data_shape)
     return grad_data, None, None
 
 
@@ -188,14 +197,14 @@ class _SegmentSoftmax(Function):
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
         output, G = _wide(output, G)
-        size = math.prod(q_shape)
-        output = output.reshape((data_shape[0], size))
-        G = G.reshape((data_shape[0], size))
+        q_size = math.prod(q_shape)
+        output = output.reshape((data_shape[0], q_size))
+        G = G.reshape((data_shape[0], q_size))
         grad_lse = -G.new_zeros((num_segments, output.shape[1])).index_add(
             0, segment_ids, G * output
         )
-        product = output * (grad_lse.index_select(0, segment_ids) + G)
-        grad_data = product.reshape(data_shape)
+        output_grad_lse_plus_G = output * (grad_lse.index_select(0, segment_ids) + G)
+        grad_data = output_grad_lse_plus_G.reshape(data_shape)
         return grad_data, None, None
 
 

@@ -145,26 +145,28 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
         return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
+    one_minus_target = 1 - target
+    balance = alpha * target + (1 - alpha) * one_minus_target
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(-input)
+        + one_minus_target * torch.nn.functional.logsigmoid(-input)
     )
     probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
+    wrong = target * (1 - probability) + probability * one_minus_target
     return (balance * entropy * wrong**gamma).to(dtype)
 
 
 def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    part = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
+    one_minus_target = 1 - target
+    balance = (alpha * target).add_((1 - alpha) * one_minus_target)
+    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = input_target.addcmul_(
+        one_minus_target, torch.nn.functional.logsigmoid(-input)
+    ).neg_()
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
+    wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
     return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
 
 
@@ -174,36 +176,47 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
     gamma = ctx.gamma
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
+    one_minus_target = 1 - target
+    one_minus_alpha = 1 - alpha
+    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)
     probability = input.sigmoid()
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
+    minus_input = -input
+    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = input_target.addcmul_(
+        one_minus_target, torch.nn.functional.logsigmoid(minus_input)
+    ).neg_()
+    one_minus_probability = 1 - probability
+    wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
+    zeros_like_G = G.new_zeros(()).expand(input.shape)
+    wrong_to_gamma = wrong ** (gamma - 1)
+    gamma_nonzero = gamma != 0
+    wrong_to_gamma2 = wrong.pow_(gamma)
     if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
+        zeros_like_G_with_gamma = (
+            (gamma * entropy)
+            .mul_(one_minus_probability)
+            .mul_(wrong_to_gamma)
+            .mul_(one_minus_target - target)
+            if gamma_nonzero
+            else zeros_like_G
         )
-        product = u.mul_(power2).add_(chosen).mul_(probability)
-        grad_input = (G * balance).mul_(
-            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        target_probability = (
+            one_minus_target.mul_(wrong_to_gamma2)
+            .add_(zeros_like_G_with_gamma)
+            .mul_(probability)
         )
+        target_wrong = (target * wrong_to_gamma2).mul_(minus_input.sigmoid_())
+        grad_input = (G * balance).mul_(target_probability.sub_(target_wrong))
     if ctx.needs_input_grad[1]:
-        chosen2 = (
-            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-            if mask
-            else zeros
+        zeros_like_G_with_balance = (
+            (gamma * balance).mul_(wrong_to_gamma).mul_(1 - probability.mul_(2))
+            if gamma_nonzero
+            else zeros_like_G
         )
+        alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
         grad_target = (
-            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
-            .addcmul_(balance.mul_(input), power2, value=-1)
+            entropy.mul_(alpha_wrong.add_(zeros_like_G_with_balance))
+            .addcmul_(balance.mul_(input), wrong_to_gamma2, value=-1)
             .mul_(G)
         )
     return grad_input, grad_target, None, None
@@ -232,30 +245,49 @@ class _SigmoidFocalLossNone(Function):
         gamma = ctx.gamma
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
-        difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        one_minus_target = 1 - target
+        one_minus_alpha = 1 - alpha
+        balance = alpha * target + one_minus_alpha * one_minus_target
         probability = input.sigmoid()
-        part = -input
+        minus_input = -input
         entropy = -(
             target * torch.nn.functional.logsigmoid(input)
-            + u2 * torch.nn.functional.logsigmoid(part)
+            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
-        u = 1 - probability
-        wrong = target * u + probability * u2
-        zeros = G.new_zeros(()).expand(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = wrong**gamma
+        one_minus_probability = 1 - probability
+        wrong = target * one_minus_probability + probability * one_minus_target
+        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        wrong_to_gamma = wrong ** (gamma - 1)
+        gamma_nonzero = gamma != 0
+        wrong_to_gamma2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product - target * power2 * part.sigmoid())
+            zeros_like_G_with_gamma = (
+                gamma
+                * entropy
+                * one_minus_probability
+                * wrong_to_gamma
+                * (one_minus_target - target)
+                if gamma_nonzero
+                else zeros_like_G
+            )
+            probability_zeros_like_G = probability * (
+                zeros_like_G_with_gamma + one_minus_target * wrong_to_gamma2
+            )
+            target_wrong = target * wrong_to_gamma2 * minus_input.sigmoid()
+            grad_input = G * balance * (probability_zeros_like_G - target_wrong)
         if ctx.needs_input_grad[1]:
-            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            zeros_like_G_with_balance = (
+                gamma * balance * wrong_to_gamma * (1 - 2 * probability)
+                if gamma_nonzero
+                else zeros_like_G
+            )
             grad_target = G * (
-                entropy * (chosen2 + (alpha - difference) * power2)
-                - input * balance * power2
+                entropy
+                * (
+                    zeros_like_G_with_balance
+                    + (alpha - one_minus_alpha) * wrong_to_gamma2
+                )
+                - input * balance * wrong_to_gamma2
             )
         return grad_input, grad_target, None, None
 
@@ -263,22 +295,26 @@ class _SigmoidFocalLossNone(Function):
 def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
     probability = input.sigmoid()
-    u = 1 - probability
-    u2 = 1 - target
-    product = probability * u2
-    wrong = target * u + product
-    part = -input
+    one_minus_probability = 1 - probability
+    one_minus_target = 1 - target
+    probability_target = probability * one_minus_target
+    wrong = target * one_minus_probability + probability_target
+    minus_input = -input
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(part)
+        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
-    added = d_target * (
-        (alpha - difference) * entropy - input * balance
-    ) + d_input * balance * (product - target * part.sigmoid())
-    return wrong**gamma * added + (
+    one_minus_alpha = 1 - alpha
+    balance = alpha * target + one_minus_alpha * one_minus_target
+    d_wrong = (
+        probability
+        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
+        + d_target
+    )
+    d_target_plus_d_input = d_target * (
+        (alpha - one_minus_alpha) * entropy - input * balance
+    ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
+    return wrong**gamma * d_target_plus_d_input + (
         gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(d_input.shape)
@@ -316,14 +352,14 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
         return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
+    one_minus_target = 1 - target
+    balance = alpha * target + (1 - alpha) * one_minus_target
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(-input)
+        + one_minus_target * torch.nn.functional.logsigmoid(-input)
     )
     probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
+    wrong = target * (1 - probability) + probability * one_minus_target
     loss = balance * entropy * wrong**gamma
     return loss.mean().to(dtype)
 
@@ -331,12 +367,14 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
 def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    part = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
+    one_minus_target = 1 - target
+    balance = (alpha * target).add_((1 - alpha) * one_minus_target)
+    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = input_target.addcmul_(
+        one_minus_target, torch.nn.functional.logsigmoid(-input)
+    ).neg_()
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
+    wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
     return loss.mean().to(dtype)
 
@@ -347,38 +385,51 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
     gamma = ctx.gamma
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
+    one_minus_target = 1 - target
+    one_minus_alpha = 1 - alpha
+    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)
     probability = input.sigmoid()
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    ratio = G / math.prod(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
+    minus_input = -input
+    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = input_target.addcmul_(
+        one_minus_target, torch.nn.functional.logsigmoid(minus_input)
+    ).neg_()
+    one_minus_probability = 1 - probability
+    wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
+    zeros_like_G = G.new_zeros(()).expand(input.shape)
+    G_over_input_size = G / math.prod(input.shape)
+    wrong_to_gamma = wrong ** (gamma - 1)
+    gamma_nonzero = gamma != 0
+    wrong_to_gamma2 = wrong.pow_(gamma)
     if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
+        zeros_like_G_with_gamma = (
+            (gamma * entropy)
+            .mul_(one_minus_probability)
+            .mul_(wrong_to_gamma)
+            .mul_(one_minus_target - target)
+            if gamma_nonzero
+            else zeros_like_G
         )
-        product = u.mul_(power2).add_(chosen).mul_(probability)
-        grad_input = (ratio * balance).mul_(
-            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        target_probability = (
+            one_minus_target.mul_(wrong_to_gamma2)
+            .add_(zeros_like_G_with_gamma)
+            .mul_(probability)
+        )
+        target_wrong = (target * wrong_to_gamma2).mul_(minus_input.sigmoid_())
+        grad_input = (G_over_input_size * balance).mul_(
+            target_probability.sub_(target_wrong)
         )
     if ctx.needs_input_grad[1]:
-        chosen2 = (
-            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-            if mask
-            else zeros
+        zeros_like_G_with_balance = (
+            (gamma * balance).mul_(wrong_to_gamma).mul_(1 - probability.mul_(2))
+            if gamma_nonzero
+            else zeros_like_G
         )
+        alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
         grad_target = (
-            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
-            .addcmul_(balance.mul_(input), power2, value=-1)
-            .mul_(ratio)
+            entropy.mul_(alpha_wrong.add_(zeros_like_G_with_balance))
+            .addcmul_(balance.mul_(input), wrong_to_gamma2, value=-1)
+            .mul_(G_over_input_size)
         )
     return grad_input, grad_target, None, None
 
@@ -406,60 +457,91 @@ class _SigmoidFocalLossMean(Function):
         gamma = ctx.gamma
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
-        difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        one_minus_target = 1 - target
+        one_minus_alpha = 1 - alpha
+        balance = alpha * target + one_minus_alpha * one_minus_target
         probability = input.sigmoid()
-        part = -input
+        minus_input = -input
         entropy = -(
             target * torch.nn.functional.logsigmoid(input)
-            + u2 * torch.nn.functional.logsigmoid(part)
+            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
-        u = 1 - probability
-        wrong = target * u + probability * u2
-        zeros = G.new_zeros(()).expand(input.shape)
-        ratio = G / math.prod(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = wrong**gamma
+        one_minus_probability = 1 - probability
+        wrong = target * one_minus_probability + probability * one_minus_target
+        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        G_over_input_size = G / math.prod(input.shape)
+        wrong_to_gamma = wrong ** (gamma - 1)
+        gamma_nonzero = gamma != 0
+        wrong_to_gamma2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product = probability * (chosen + u2 * power2)
-            grad_input = ratio * balance * (product - target * power2 * part.sigmoid())
+            zeros_like_G_with_gamma = (
+                gamma
+                * entropy
+                * one_minus_probability
+                * wrong_to_gamma
+                * (one_minus_target - target)
+                if gamma_nonzero
+                else zeros_like_G
+            )
+            probability_zeros_like_G = probability * (
+                zeros_like_G_with_gamma + one_minus_target * wrong_to_gamma2
+            )
+            target_wrong = target * wrong_to_gamma2 * minus_input.sigmoid()
+            grad_input = (
+                G_over_input_size * balance * (probability_zeros_like_G - target_wrong)
+            )
         if ctx.needs_input_grad[1]:
-            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
-            grad_target = ratio * (
-                entropy * (chosen2 + (alpha - difference) * power2)
-                - input * balance * power2
+            zeros_like_G_with_balance = (
+                gamma * balance * wrong_to_gamma * (1 - 2 * probability)
+                if gamma_nonzero
+                else zeros_like_G
+            )
+            grad_target = G_over_input_size * (
+                entropy
+                * (
+                    zeros_like_G_with_balance
+                    + (alpha - one_minus_alpha) * wrong_to_gamma2
+                )
+                - input * balance * wrong_to_gamma2
             )
         return grad_input, grad_target, None, None
 
 
 def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
-    u2 = 1 - target
-    part = -input
+    one_minus_target = 1 - target
+    minus_input = -input
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(part)
+        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
     probability = input.sigmoid()
-    u = 1 - probability
-    wrong = target * u + probability * u2
-    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    power = wrong**gamma
-    product = (
+    one_minus_probability = 1 - probability
+    wrong = target * one_minus_probability + probability * one_minus_target
+    d_wrong = (
+        probability
+        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
+        + d_target
+    )
+    one_minus_alpha = 1 - alpha
+    balance = alpha * target + one_minus_alpha * one_minus_target
+    wrong_to_gamma = wrong**gamma
+    gamma_d_wrong = (
         gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
         if gamma != 0
         else None
     )
-    added = d_input * target * part.sigmoid() + d_target * input
+    d_wrong_with_gamma = gamma_d_wrong if gamma != 0 else d_input.new_zeros(())
+    alpha_sum_of_d_target = (alpha - one_minus_alpha) * (
+        d_target * entropy * wrong_to_gamma
+    ).sum()
+    d_input_minus_d_input = d_input * probability * one_minus_target - (
+        d_input * target * minus_input.sigmoid() + d_target * input
+    )
     return (
-        (alpha - difference) * (d_target * entropy * power).sum()
-        + (product if gamma != 0 else d_input.new_zeros(()))
-        + (balance * power * (d_input * probability * u2 - added)).sum()
+        alpha_sum_of_d_target
+        + d_wrong_with_gamma
+        + (balance * wrong_to_gamma * d_input_minus_d_input).sum()
     ) / math.prod(d_input.shape)
 
 
@@ -494,14 +576,14 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
         return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    u2 = 1 - target
-    balance = alpha * target + (1 - alpha) * u2
+    one_minus_target = 1 - target
+    balance = alpha * target + (1 - alpha) * one_minus_target
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(-input)
+        + one_minus_target * torch.nn.functional.logsigmoid(-input)
     )
     probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * u2
+    wrong = target * (1 - probability) + probability * one_minus_target
     loss = balance * entropy * wrong**gamma
     return loss.sum().to(dtype)
 
@@ -509,12 +591,14 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
 def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    u = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * u)
-    part = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part.addcmul_(u, torch.nn.functional.logsigmoid(-input)).neg_()
+    one_minus_target = 1 - target
+    balance = (alpha * target).add_((1 - alpha) * one_minus_target)
+    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = input_target.addcmul_(
+        one_minus_target, torch.nn.functional.logsigmoid(-input)
+    ).neg_()
     probability = input.sigmoid()
-    wrong = (1 - probability).mul_(target).addcmul_(probability, u)
+    wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
     return loss.sum().to(dtype)
 
@@ -525,36 +609,47 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
     gamma = ctx.gamma
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    u = 1 - target
-    difference = 1 - alpha
-    balance = (alpha * target).add_(difference * u)
+    one_minus_target = 1 - target
+    one_minus_alpha = 1 - alpha
+    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)
     probability = input.sigmoid()
-    part = -input
-    part2 = torch.nn.functional.logsigmoid(input).mul_(target)
-    entropy = part2.addcmul_(u, torch.nn.functional.logsigmoid(part)).neg_()
-    u2 = 1 - probability
-    wrong = (target * u2).addcmul_(probability, u)
-    zeros = G.new_zeros(()).expand(input.shape)
-    power = wrong ** (gamma - 1)
-    mask = gamma != 0
-    power2 = wrong.pow_(gamma)
+    minus_input = -input
+    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    entropy = input_target.addcmul_(
+        one_minus_target, torch.nn.functional.logsigmoid(minus_input)
+    ).neg_()
+    one_minus_probability = 1 - probability
+    wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
+    zeros_like_G = G.new_zeros(()).expand(input.shape)
+    wrong_to_gamma = wrong ** (gamma - 1)
+    gamma_nonzero = gamma != 0
+    wrong_to_gamma2 = wrong.pow_(gamma)
     if ctx.needs_input_grad[0]:
-        chosen = (
-            (gamma * entropy).mul_(u2).mul_(power).mul_(u - target) if mask else zeros
+        zeros_like_G_with_gamma = (
+            (gamma * entropy)
+            .mul_(one_minus_probability)
+            .mul_(wrong_to_gamma)
+            .mul_(one_minus_target - target)
+            if gamma_nonzero
+            else zeros_like_G
         )
-        product = u.mul_(power2).add_(chosen).mul_(probability)
-        grad_input = (G * balance).mul_(
-            product.addcmul_(target * power2, part.sigmoid_(), value=-1)
+        target_probability = (
+            one_minus_target.mul_(wrong_to_gamma2)
+            .add_(zeros_like_G_with_gamma)
+            .mul_(probability)
         )
+        target_wrong = (target * wrong_to_gamma2).mul_(minus_input.sigmoid_())
+        grad_input = (G * balance).mul_(target_probability.sub_(target_wrong))
     if ctx.needs_input_grad[1]:
-        chosen2 = (
-            (gamma * balance).mul_(power).mul_(1 - probability.mul_(2))
-            if mask
-            else zeros
+        zeros_like_G_with_balance = (
+            (gamma * balance).mul_(wrong_to_gamma).mul_(1 - probability.mul_(2))
+            if gamma_nonzero
+            else zeros_like_G
         )
+        alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
         grad_target = (
-            entropy.mul_(((alpha - difference) * power2).add_(chosen2))
-            .addcmul_(balance.mul_(input), power2, value=-1)
+            entropy.mul_(alpha_wrong.add_(zeros_like_G_with_balance))
+            .addcmul_(balance.mul_(input), wrong_to_gamma2, value=-1)
             .mul_(G)
         )
     return grad_input, grad_target, None, None
@@ -583,59 +678,88 @@ class _SigmoidFocalLossSum(Function):
         gamma = ctx.gamma
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        u2 = 1 - target
-        difference = 1 - alpha
-        balance = alpha * target + difference * u2
+        one_minus_target = 1 - target
+        one_minus_alpha = 1 - alpha
+        balance = alpha * target + one_minus_alpha * one_minus_target
         probability = input.sigmoid()
-        part = -input
+        minus_input = -input
         entropy = -(
             target * torch.nn.functional.logsigmoid(input)
-            + u2 * torch.nn.functional.logsigmoid(part)
+            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
-        u = 1 - probability
-        wrong = target * u + probability * u2
-        zeros = G.new_zeros(()).expand(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = wrong**gamma
+        one_minus_probability = 1 - probability
+        wrong = target * one_minus_probability + probability * one_minus_target
+        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        wrong_to_gamma = wrong ** (gamma - 1)
+        gamma_nonzero = gamma != 0
+        wrong_to_gamma2 = wrong**gamma
         if ctx.needs_input_grad[0]:
-            chosen = gamma * entropy * u * power * (u2 - target) if mask else zeros
-            product = probability * (chosen + u2 * power2)
-            grad_input = G * balance * (product - target * power2 * part.sigmoid())
+            zeros_like_G_with_gamma = (
+                gamma
+                * entropy
+                * one_minus_probability
+                * wrong_to_gamma
+                * (one_minus_target - target)
+                if gamma_nonzero
+                else zeros_like_G
+            )
+            probability_zeros_like_G = probability * (
+                zeros_like_G_with_gamma + one_minus_target * wrong_to_gamma2
+            )
+            target_wrong = target * wrong_to_gamma2 * minus_input.sigmoid()
+            grad_input = G * balance * (probability_zeros_like_G - target_wrong)
         if ctx.needs_input_grad[1]:
-            chosen2 = gamma * balance * power * (1 - 2 * probability) if mask else zeros
+            zeros_like_G_with_balance = (
+                gamma * balance * wrong_to_gamma * (1 - 2 * probability)
+                if gamma_nonzero
+                else zeros_like_G
+            )
             grad_target = G * (
-                entropy * (chosen2 + (alpha - difference) * power2)
-                - input * balance * power2
+                entropy
+                * (
+                    zeros_like_G_with_balance
+                    + (alpha - one_minus_alpha) * wrong_to_gamma2
+                )
+                - input * balance * wrong_to_gamma2
             )
         return grad_input, grad_target, None, None
 
 
 def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
     input, target, d_input, d_target = _wide(input, target, d_input, d_target)
-    u2 = 1 - target
-    part = -input
+    one_minus_target = 1 - target
+    minus_input = -input
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(part)
+        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
     probability = input.sigmoid()
-    u = 1 - probability
-    wrong = target * u + probability * u2
-    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    power = wrong**gamma
-    product = (
+    one_minus_probability = 1 - probability
+    wrong = target * one_minus_probability + probability * one_minus_target
+    d_wrong = (
+        probability
+        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
+        + d_target
+    )
+    one_minus_alpha = 1 - alpha
+    balance = alpha * target + one_minus_alpha * one_minus_target
+    wrong_to_gamma = wrong**gamma
+    gamma_d_wrong = (
         gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
         if gamma != 0
         else None
     )
-    added = d_input * target * part.sigmoid() + d_target * input
+    d_wrong_with_gamma = gamma_d_wrong if gamma != 0 else d_input.new_zeros(())
+    alpha_sum_of_d_target = (alpha - one_minus_alpha) * (
+        d_target * entropy * wrong_to_gamma
+    ).sum()
+    d_input_minus_d_input = d_input * probability * one_minus_target - (
+        d_input * target * minus_input.sigmoid() + d_target * input
+    )
     return (
-        (alpha - difference) * (d_target * entropy * power).sum()
-        + (product if gamma != 0 else d_input.new_zeros(()))
-        + (balance * power * (d_input * probability * u2 - added)).sum()
+        alpha_sum_of_d_target
+        + d_wrong_with_gamma
+        + (balance * wrong_to_gamma * d_input_minus_d_input).sum()
     )
 
 

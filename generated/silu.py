@@ -114,8 +114,8 @@ class _Silu(Function):
             return _silu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = _wide(input, G)
-        input_sigmoid = input.sigmoid()
-        grad_input = G * input_sigmoid * (1 + input * (1 - input_sigmoid))
+        sigmoid_input = input.sigmoid()
+        grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))
         return grad_input
 
 

@@ -292,12 +292,13 @@ def _applied(function, *args):
 def _sliding_window_attention_forward(query, key, value, window):
     low = _of_product(query, key, value)
     query, key, value = _cast(low, query, key, value)
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
-    mask = (position2 <= position) & (position - position2 < window)
-    attended = _attended(
-        query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), mask
+    positions_of_query = _positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = _positions(key.shape[-2], query)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    key_below_and_query = (positions_of_key <= positions_of_query) & (
+        positions_of_query - positions_of_key < window
     )
+    attended = _attended(query, key, value, one_over_query, key_below_and_query)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -308,12 +309,13 @@ def _sliding_window_attention_composed(query, key, value, window):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = _cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    position = _positions(query.shape[-2], query).unsqueeze(1)
-    position2 = _positions(key.shape[-2], query)
-    mask = (position2 <= position) & (position - position2 < window)
-    P = torch.where(
-        mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+    positions_of_query = _positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = _positions(key.shape[-2], query)
+    key_below_and_query = (positions_of_key <= positions_of_query) & (
+        positions_of_query - positions_of_key < window
     )
+    S_or_finfo_wide = torch.where(key_below_and_query, S, torch.finfo(wide).min)
+    P = torch.where(key_below_and_query, torch.softmax(S_or_finfo_wide, -1), 0)
     return P.to(low) @ value
 
 
@@ -325,11 +327,16 @@ def _sliding_window_attention_backward(ctx, G):
     query, key, value, output, G = _cast(low, query, key, value, output, G)
     kept = _cast(wide, kept)[0]
     grad_query = grad_key = grad_value = None
-    position = _positions(query.shape[-2], G).unsqueeze(1)
-    position2 = _positions(key.shape[-2], G)
-    mask = (position2 <= position) & (position - position2 < window)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    grads = _attended_gradients(G, query, key, value, output, kept, ratio, mask)
+    positions_of_query = _positions(query.shape[-2], G)
+    spread_query = positions_of_query.unsqueeze(1)
+    positions_of_key = _positions(key.shape[-2], G)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    key_and_spread_query = (positions_of_key <= spread_query) & (
+        spread_query - positions_of_key < window
+    )
+    grads = _attended_gradients(
+        G, query, key, value, output, kept, one_over_query, key_and_spread_query
+    )
     if ctx.needs_input_grad[0]:
         grad_query = grads[0]
     if ctx.needs_input_grad[1]:
@@ -370,16 +377,18 @@ class _SlidingWindowAttention(Function):
         query, key, value, G = _cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        position = _positions(query.shape[-2], G).unsqueeze(1)
-        position2 = _positions(key.shape[-2], G)
-        mask = (position2 <= position) & (position - position2 < window)
-        P = torch.where(
-            mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+        positions_of_query = _positions(query.shape[-2], G)
+        spread_query = positions_of_query.unsqueeze(1)
+        positions_of_key = _positions(key.shape[-2], G)
+        key_and_spread_query = (positions_of_key <= spread_query) & (
+            spread_query - positions_of_key < window
         )
+        S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
+        P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

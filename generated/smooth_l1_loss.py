@@ -150,31 +150,43 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
         return _smooth_l1_loss_mean_forward_in_place(input, target, beta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    chosen = (
-        _where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    smooth_l1_loss_with_beta = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
+    )
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not beta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    return (part if mask else chosen).mean().to(dtype)
+    average = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).mean()
+    return average.to(dtype)
 
 
 def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    chosen = (
-        _where(magnitude < beta, difference.square_().mul_(0.5), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    smooth_l1_loss_with_beta = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
+    )
+    half_input_squared = (
+        input_minus_target.square_().mul_(0.5) if not beta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    return (part if mask else chosen).mean().to(dtype)
+    average = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).mean()
+    return average.to(dtype)
 
 
 def _smooth_l1_loss_mean_backward(ctx, G):
@@ -183,16 +195,20 @@ def _smooth_l1_loss_mean_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    chosen = (
+    sign_e = (
         torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
         if 0 < beta
         else e.sign_()
     )
     if ctx.needs_input_grad[0]:
-        part = G / math.prod(input.shape)
-        grad_input = part * chosen if ctx.needs_input_grad[1] else chosen.mul_(part)
+        G_over_input_size = G / math.prod(input.shape)
+        grad_input = (
+            G_over_input_size * sign_e
+            if ctx.needs_input_grad[1]
+            else sign_e.mul_(G_over_input_size)
+        )
     if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G / math.prod(input.shape))
+        grad_target = sign_e.mul_(-G / math.prod(input.shape))
     return grad_input, grad_target, None
 
 
@@ -218,13 +234,13 @@ class _SmoothL1LossMean(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = (
+        sign_e = (
             torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
         )
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * chosen
+            grad_input = G / math.prod(input.shape) * sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * chosen
+            grad_target = -G / math.prod(input.shape) * sign_e
         return grad_input, grad_target, None
 
 
@@ -233,31 +249,43 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
         return _smooth_l1_loss_sum_forward_in_place(input, target, beta)
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    chosen = (
-        _where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    smooth_l1_loss_with_beta = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
+    )
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not beta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    return (part if mask else chosen).sum().to(dtype)
+    total = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).sum()
+    return total.to(dtype)
 
 
 def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
     dtype = _of_float32(input, target)
     input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    part = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else None
-    chosen = (
-        _where(magnitude < beta, difference.square_().mul_(0.5), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    smooth_l1_loss_with_beta = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
+    )
+    half_input_squared = (
+        input_minus_target.square_().mul_(0.5) if not beta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    return (part if mask else chosen).sum().to(dtype)
+    total = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).sum()
+    return total.to(dtype)
 
 
 def _smooth_l1_loss_sum_backward(ctx, G):
@@ -266,15 +294,15 @@ def _smooth_l1_loss_sum_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    chosen = (
+    sign_e = (
         torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
         if 0 < beta
         else e.sign_()
     )
     if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+        grad_input = G * sign_e if ctx.needs_input_grad[1] else sign_e.mul_(G)
     if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(-G)
+        grad_target = sign_e.mul_(-G)
     return grad_input, grad_target, None
 
 
@@ -300,13 +328,13 @@ class _SmoothL1LossSum(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = (
+        sign_e = (
             torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
         )
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = -G * sign_e
         return grad_input, grad_target, None
 
 
@@ -315,30 +343,44 @@ def _smooth_l1_loss_none_forward(input, target, beta):
         return _smooth_l1_loss_none_forward_in_place(input, target, beta)
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    chosen = (
-        _where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not beta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
+    loss = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
+        if beta_positive
+        else input_or_abs_input
+    )
     return loss.to(dtype)
 
 
 def _smooth_l1_loss_none_forward_in_place(input, target, beta):
     dtype = _promoted(input, target)
     input, target = _wide(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    chosen = (
-        _where(magnitude < beta, difference.square_().mul_(0.5), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    half_input_squared = (
+        input_minus_target.square_().mul_(0.5) if not beta_positive else None
+    )
+    input_or_abs_input = (
+        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
+    loss = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
+        if beta_positive
+        else input_or_abs_input
+    )
     return loss.to(dtype)
 
 
@@ -348,15 +390,15 @@ def _smooth_l1_loss_none_backward(ctx, G):
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
     e = input - target
-    chosen = (
+    sign_e = (
         torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
         if 0 < beta
         else e.sign_()
     )
     if ctx.needs_input_grad[0]:
-        grad_input = G * chosen if ctx.needs_input_grad[1] else chosen.mul_(G)
+        grad_input = G * sign_e if ctx.needs_input_grad[1] else sign_e.mul_(G)
     if ctx.needs_input_grad[1]:
-        grad_target = chosen.mul_(G).neg_()
+        grad_target = sign_e.mul_(G).neg_()
     return grad_input, grad_target, None
 
 
@@ -382,13 +424,13 @@ class _SmoothL1LossNone(Function):
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
         e = input - target
-        chosen = (
+        sign_e = (
             torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
         )
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen
+            grad_input = G * sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G * chosen
+            grad_target = -G * sign_e
         return grad_input, grad_target, None
 
 

@@ -114,12 +114,12 @@ def _soft_margin_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    ratio = -G / math.prod(input.shape)
-    gate = (input * target).neg_().sigmoid_()
+    G_over_input = -G / math.prod(input.shape)
+    sigmoid_input = (input * target).neg_().sigmoid_()
     if ctx.needs_input_grad[0]:
-        grad_input = (ratio * target).mul_(gate)
+        grad_input = (G_over_input * target).mul_(sigmoid_input)
     if ctx.needs_input_grad[1]:
-        grad_target = (ratio * input).mul_(gate)
+        grad_target = (G_over_input * input).mul_(sigmoid_input)
     return grad_input, grad_target
 
 
@@ -142,12 +142,12 @@ class _SoftMarginLossMean(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        ratio = -G / math.prod(input.shape)
-        gate = (-input * target).sigmoid()
+        G_over_input = -G / math.prod(input.shape)
+        sigmoid_input = (-input * target).sigmoid()
         if ctx.needs_input_grad[0]:
-            grad_input = ratio * target * gate
+            grad_input = G_over_input * target * sigmoid_input
         if ctx.needs_input_grad[1]:
-            grad_target = ratio * input * gate
+            grad_target = G_over_input * input * sigmoid_input
         return grad_input, grad_target
 
 
@@ -171,12 +171,12 @@ def _soft_margin_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    gate = (input * target).neg_().sigmoid_()
-    part = -G
+    sigmoid_input = (input * target).neg_().sigmoid_()
+    minus_G = -G
     if ctx.needs_input_grad[0]:
-        grad_input = (part * target).mul_(gate)
+        grad_input = (minus_G * target).mul_(sigmoid_input)
     if ctx.needs_input_grad[1]:
-        grad_target = (part * input).mul_(gate)
+        grad_target = (minus_G * input).mul_(sigmoid_input)
     return grad_input, grad_target
 
 
@@ -199,12 +199,12 @@ class _SoftMarginLossSum(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        gate = (-input * target).sigmoid()
-        part = -G
+        sigmoid_input = (-input * target).sigmoid()
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part * target * gate
+            grad_input = minus_G * target * sigmoid_input
         if ctx.needs_input_grad[1]:
-            grad_target = part * input * gate
+            grad_target = minus_G * input * sigmoid_input
         return grad_input, grad_target
 
 
@@ -226,12 +226,12 @@ def _soft_margin_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     input, target, G = _wide(input, target, G)
     grad_input = grad_target = None
-    gate = (input * target).neg_().sigmoid_()
-    part = -G
+    sigmoid_input = (input * target).neg_().sigmoid_()
+    minus_G = -G
     if ctx.needs_input_grad[0]:
-        grad_input = (part * target).mul_(gate)
+        grad_input = (minus_G * target).mul_(sigmoid_input)
     if ctx.needs_input_grad[1]:
-        grad_target = part.mul_(input).mul_(gate)
+        grad_target = minus_G.mul_(input).mul_(sigmoid_input)
     return grad_input, grad_target
 
 
@@ -254,12 +254,12 @@ class _SoftMarginLossNone(Function):
         input, target = ctx.saved_tensors
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        gate = (-input * target).sigmoid()
-        part = -G
+        sigmoid_input = (-input * target).sigmoid()
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = part * target * gate
+            grad_input = minus_G * target * sigmoid_input
         if ctx.needs_input_grad[1]:
-            grad_target = part * input * gate
+            grad_target = minus_G * input * sigmoid_input
         return grad_input, grad_target
 
 

@@ -131,10 +131,11 @@ def _softmax_regression_backward(ctx, G_cost, G_logits):
     features, weight = _cast(low, features, weight)
     logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
     grad_features = grad_weight = grad_bias = None
-    placed = torch.softmax(logits, 1).scatter_add_(
+    G_cost_by_targets = torch.softmax(logits, 1).scatter_add_(
         1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
     )
-    grad_logits = placed.mul_(G_cost / features_shape[0]).add_(G_logits)
+    logits_G_cost = G_cost_by_targets.mul_(G_cost / features_shape[0])
+    grad_logits = logits_G_cost.add_(G_logits)
     if ctx.needs_input_grad[0]:
         grad_features = grad_logits.to(low) @ weight
     if ctx.needs_input_grad[1]:
@@ -176,10 +177,10 @@ class _SoftmaxRegression(Function):
         features, weight = _cast(low, features, weight)
         logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
-        placed = torch.softmax(logits, 1).scatter_add(
+        G_cost_by_targets = torch.softmax(logits, 1).scatter_add(
             1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
         )
-        grad_logits = G_cost / features_shape[0] * placed + G_logits
+        grad_logits = G_cost / features_shape[0] * G_cost_by_targets + G_logits
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:

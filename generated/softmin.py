@@ -109,8 +109,8 @@ def _softmin_forward(A, dim):
 def _softmin_forward_in_place(A, dim):
     dtype = _of_float32(A)
     A = _for_kernel(A)[0]
-    part = -A
-    return torch.softmax(part, dim, out=part).to(dtype)
+    minus_A = -A
+    return torch.softmax(minus_A, dim, out=minus_A).to(dtype)
 
 
 def _softmin_backward(ctx, G):

@@ -84,21 +84,31 @@ def _softshrink_forward(input, lambd):
         return _softshrink_forward_in_place(input, lambd)
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = torch.ops.aten.threshold_backward(
+    masked_input = torch.ops.aten.threshold_backward(
         input - lambd * input.sign(), input.abs(), lambd
     )
-    part2 = part if not 0 <= lambd else None
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part2
+    masked_input_with_lambd = masked_input if not 0 <= lambd else None
+    output = (
+        torch.nn.functional.softshrink(input, lambd)
+        if 0 <= lambd
+        else masked_input_with_lambd
+    )
     return output.to(dtype)
 
 
 def _softshrink_forward_in_place(input, lambd):
     dtype = _promoted(input)
     input = _wide(input)[0]
-    part = input - input.sign().mul_(lambd)
-    part2 = torch.ops.aten.threshold_backward(part, input.abs(), lambd, grad_input=part)
-    part3 = part2 if not 0 <= lambd else None
-    output = torch.nn.functional.softshrink(input, lambd) if 0 <= lambd else part3
+    input_minus_input = input - input.sign().mul_(lambd)
+    masked_input = torch.ops.aten.threshold_backward(
+        input_minus_input, input.abs(), lambd, grad_input=input_minus_input
+    )
+    masked_input_with_lambd = masked_input if not 0 <= lambd else None
+    output = (
+        torch.nn.functional.softshrink(input, lambd)
+        if 0 <= lambd
+        else masked_input_with_lambd
+    )
     return output.to(dtype)
 
 

@@ -135,8 +135,10 @@ def _std_forward(A, dim, correction, keepdim):
     A = _wide(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
-    mask = variance != 0
-    deviation = torch.where(mask, torch.where(mask, variance, 1).sqrt(), 0)
+    variance_nonzero = variance != 0
+    deviation = torch.where(
+        variance_nonzero, torch.where(variance_nonzero, variance, 1).sqrt(), 0
+    )
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = _no_view(deviation.to(dtype))
     return deviation, mu
@@ -147,8 +149,8 @@ def _std_forward_in_place(A, dim, correction, keepdim):
     A = _wide(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
-    mask = variance != 0
-    deviation = torch.where(mask, variance.sqrt(), 0)
+    variance_nonzero = variance != 0
+    deviation = torch.where(variance_nonzero, variance.sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
     deviation = _no_view(deviation.to(dtype))
     return deviation, mu
@@ -162,8 +164,8 @@ def _std_backward(ctx, G):
     A, deviation, mu, G = _wide(A, deviation, mu, G)
     deviation = deviation if keepdim else deviation.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
-    ratio = G / ((A.shape[dim] - correction) * deviation)
-    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
+    G_over_deviation = G / ((A.shape[dim] - correction) * deviation)
+    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0)
     return grad_A, None, None, None
 
 
@@ -199,9 +201,13 @@ class _Std(Function):
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
-        mask = deviation != 0
-        ratio = G / ((A.shape[dim] - correction) * _where(mask, deviation, 1))
-        grad_A = torch.where(mask, ratio * (A - mu.unsqueeze(dim)), 0)
+        deviation_nonzero = deviation != 0
+        A_size_safe_deviation = (A.shape[dim] - correction) * _where(
+            deviation_nonzero, deviation, 1
+        )
+        grad_A = torch.where(
+            deviation_nonzero, G / A_size_safe_deviation * (A - mu.unsqueeze(dim)), 0
+        )
         return grad_A, None, None, None
 
 

@@ -120,11 +120,11 @@ class _Swiglu(Function):
         input, gate = ctx.saved_tensors
         input, gate, G = _wide(input, gate, G)
         grad_input = grad_gate = None
-        gate_sigmoid = gate.sigmoid()
+        sigmoid_gate = gate.sigmoid()
         if ctx.needs_input_grad[0]:
-            grad_input = G * gate * gate_sigmoid
+            grad_input = G * gate * sigmoid_gate
         if ctx.needs_input_grad[1]:
-            grad_gate = G * input * gate_sigmoid * (1 + gate * (1 - gate_sigmoid))
+            grad_gate = G * input * sigmoid_gate * (1 + gate * (1 - sigmoid_gate))
         return grad_input, grad_gate
 
 

@@ -74,9 +74,9 @@ def _take_backward(ctx, G):
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
     G = _wide(G)[0]
-    size = math.prod(p_shape)
-    index = index.reshape((size,))
-    G = G.reshape((size,))
+    p_size = math.prod(p_shape)
+    index = index.reshape((p_size,))
+    G = G.reshape((p_size,))
     at = index + torch.where(index < 0, input_shape[0], 0)
     grad_input = G.new_zeros(input_shape).index_add_(0, at, G)
     return grad_input, None
@@ -105,9 +105,9 @@ class _Take(Function):
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        size = math.prod(p_shape)
-        index = index.reshape((size,))
-        G = G.reshape((size,))
+        p_size = math.prod(p_shape)
+        index = index.reshape((p_size,))
+        G = G.reshape((p_size,))
         at = index + torch.where(index < 0, input_shape[0], 0)
         grad_input = G.new_zeros(input_shape).index_add(0, at, G)
         return grad_input, None

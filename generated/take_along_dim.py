@@ -115,10 +115,10 @@ def _take_along_dim_forward(input, indices, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     indices_shape = indices.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
+    indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
     return _no_view(
         _gathered(input, 1, at).reshape(
@@ -134,13 +134,16 @@ def _take_along_dim_backward(ctx, G):
     indices_shape = ctx.indices_shape
     input_shape = ctx.input_shape
     G = _wide(G)[0]
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
-    G = G.reshape((size, indices_shape[len(p_shape)], size2))
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
+    G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
     at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-    zeros = G.new_zeros((indices.shape[0], input_shape[len(p_shape)], indices.shape[2]))
-    grad_input = _scatter_added_(zeros, 1, at, G).reshape(input_shape)
+    zeros_like_indices = G.new_zeros(
+        (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
+    )
+    scatter_added = _scatter_added_(zeros_like_indices, 1, at, G)
+    grad_input = scatter_added.reshape(input_shape)
     return grad_input, None, None
 
 
@@ -173,15 +176,15 @@ class _TakeAlongDim(Function):
         indices_shape = ctx.indices_shape
         input_shape = ctx.input_shape
         G = _wide(G)[0]
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
-        G = G.reshape((size, indices_shape[len(p_shape)], size2))
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-        zeros = G.new_zeros(
+        zeros_like_indices = G.new_zeros(
             (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
         )
-        grad_input = _scatter_added(zeros, 1, at, G).reshape(input_shape)
+        grad_input = _scatter_added(zeros_like_indices, 1, at, G).reshape(input_shape)
         return grad_input, None, None
 
 

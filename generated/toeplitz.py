@@ -69,10 +69,11 @@ def _toeplitz_backward(ctx, G):
     columns = ctx.columns
     weight_shape = ctx.weight_shape
     G = _wide(G)[0]
-    position = _positions(rows, G).unsqueeze(1)
-    difference = (position - _positions(columns, G)).add_(columns).sub_(1)
+    rows_plus_columns = (
+        _positions(rows, G).unsqueeze(1) - _positions(columns, G)
+    ).add_(columns)
     grad_weight = G.new_zeros(weight_shape).index_add(
-        0, difference.flatten(), G.reshape((rows * columns,))
+        0, rows_plus_columns.sub_(1).flatten(), G.reshape((rows * columns,))
     )
     return grad_weight, None, None
 
@@ -99,10 +100,11 @@ class _Toeplitz(Function):
         columns = ctx.columns
         weight_shape = ctx.weight_shape
         G = _wide(G)[0]
-        position = _positions(rows, G).unsqueeze(1)
-        difference = position - _positions(columns, G) + columns - 1
+        rows_plus_columns = (
+            _positions(rows, G).unsqueeze(1) - _positions(columns, G) + columns
+        )
         grad_weight = G.new_zeros(weight_shape).index_add(
-            0, difference.flatten(), G.reshape((rows * columns,))
+            0, (rows_plus_columns - 1).flatten(), G.reshape((rows * columns,))
         )
         return grad_weight, None, None
 

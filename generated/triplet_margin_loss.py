@@ -245,23 +245,27 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     grad_anchor = grad_positive = grad_negative = None
     near = powers_near ** _quotient(1, p)
     far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
+    p_nonzero = p != 0
+    p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+    spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-        product = G * power
-        part = towards.abs().pow_(difference2).mul_(product / anchor.shape[0])
-        product2 = part.mul_(towards.sign())
-        grad_towards = _where(mask3, product2, 0)
+        powers_near_to_p_nonzero = (
+            torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+        )
+        G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
+        towards_G = towards.abs().pow_(p_minus_one).mul_(G_over_anchor)
+        grad_towards = _where(spread_p_nonzero, towards_G.mul_(towards.sign()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        part2 = away.abs().pow_(difference2).mul_(-G * power2 / anchor.shape[0])
-        grad_away = _where(mask3, part2.mul_(away.sign()), 0)
+        powers_far_to_p_nonzero = (
+            torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+        )
+        G_over_anchor_size = -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
+        away_G = away.abs().pow_(p_minus_one).mul_(G_over_anchor_size)
+        grad_away = _where(spread_p_nonzero, away_G.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -308,29 +312,43 @@ class _TripletMarginLossMean(Function):
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
+        abs_towards = towards.abs()
+        powers_near = (abs_towards**p).sum(1)
         near = powers_near ** _quotient(1, p)
         away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
+        abs_away = away.abs()
+        powers_far = (abs_away**p).sum(1)
         far = powers_far ** _quotient(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
-        difference2 = p - 1
+        p_nonzero = p != 0
+        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+        one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+        p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
+            abs_towards_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
+            )
+            powers_near_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+            )
+            G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
             grad_towards = _where(
-                mask3, G * power / anchor.shape[0] * power2 * towards.sign(), 0
+                spread_p_nonzero,
+                G_over_anchor * abs_towards_to_p_minus_one * towards.sign(),
+                0,
             )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
+            powers_far_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+            )
+            G_over_anchor_size = (
+                -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
+            )
+            safe_abs_away = torch.where(spread_p_nonzero, abs_away, 1)
             grad_away = _where(
-                mask3, -G * power3 / anchor.shape[0] * power4 * away.sign(), 0
+                spread_p_nonzero,
+                G_over_anchor_size * safe_abs_away**p_minus_one * away.sign(),
+                0,
             )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
@@ -347,25 +365,42 @@ def _triplet_margin_loss_mean_tangent(
     given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
-    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    mask = p != 0
-    difference = p - 1
-    towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
-    d_powers_near = p * product.sum(1) if mask else zeros
-    powers_near = (towards_magnitude**p).sum(1)
+    zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
+    p_nonzero = p != 0
+    p_minus_one = p - 1
+    abs_towards = towards.abs()
+    abs_towards_to_p_minus_one = abs_towards**p_minus_one
+    d_powers_near = (
+        p
+        * (abs_towards_to_p_minus_one * towards.sign() * (d_anchor - d_positive)).sum(1)
+        if p_nonzero
+        else zeros_like_d_anchor
+    )
+    powers_near = (abs_towards**p).sum(1)
     near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
+    abs_away = away.abs()
+    powers_far = (abs_away**p).sum(1)
     far = powers_far ** _quotient(1, p)
-    product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
-    d_powers_far = p * product2.sum(1) if mask else zeros
-    mask2 = near - far + margin >= 0
-    difference2 = _quotient(1, p) - 1
-    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
-    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return _where(mask2, product3 - product4, 0).sum() / (p * d_anchor.shape[0])
+    abs_away_to_p_minus_one = abs_away**p_minus_one
+    d_powers_far = (
+        p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
+        if p_nonzero
+        else zeros_like_d_anchor
+    )
+    near_nonnegative = near - far + margin >= 0
+    one_over_p_minus_one = _quotient(1, p) - 1
+    safe_powers_near_to_p = (
+        torch.where(near_nonnegative, powers_near, 1) ** one_over_p_minus_one
+    )
+    safe_powers_far_to_p = (
+        torch.where(near_nonnegative, powers_far, 1) ** one_over_p_minus_one
+    )
+    return _where(
+        near_nonnegative,
+        d_powers_near * safe_powers_near_to_p - d_powers_far * safe_powers_far_to_p,
+        0,
+    ).sum() / (p * d_anchor.shape[0])
 
 
 class _TripletMarginLossMeanDual(_TripletMarginLossMean):
@@ -461,25 +496,33 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     grad_anchor = grad_positive = grad_negative = None
     near = powers_near ** _quotient(1, p)
     far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
+    p_nonzero = p != 0
+    p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+    spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
+        powers_near_to_p_nonzero = (
+            torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+        )
+        towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
+        towards_G_powers_near = towards_to_p_minus_one.mul_(
+            G * powers_near_to_p_nonzero.unsqueeze(1)
+        )
         grad_towards = _where(
-            mask3,
-            towards.abs().pow_(difference2).mul_(G * power).mul_(towards.sign()),
-            0,
+            spread_p_nonzero, towards_G_powers_near.mul_(towards.sign_()), 0
         )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        grad_away = _where(
-            mask3, away.abs().pow_(difference2).mul_(-G * power2).mul_(away.sign()), 0
+        powers_far_to_p_nonzero = (
+            torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
         )
+        away_to_p_minus_one = away.abs().pow_(p_minus_one)
+        away_minus_G = away_to_p_minus_one.mul_(
+            -G * powers_far_to_p_nonzero.unsqueeze(1)
+        )
+        grad_away = _where(spread_p_nonzero, away_minus_G.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -526,26 +569,48 @@ class _TripletMarginLossSum(Function):
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
+        abs_towards = towards.abs()
+        powers_near = (abs_towards**p).sum(1)
         near = powers_near ** _quotient(1, p)
         away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
+        abs_away = away.abs()
+        powers_far = (abs_away**p).sum(1)
         far = powers_far ** _quotient(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
-        difference2 = p - 1
+        p_nonzero = p != 0
+        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+        one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+        p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = _where(mask3, G * power * power2 * towards.sign(), 0)
+            abs_towards_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
+            )
+            powers_near_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+            )
+            grad_towards = _where(
+                spread_p_nonzero,
+                G
+                * powers_near_to_p_nonzero.unsqueeze(1)
+                * abs_towards_to_p_minus_one
+                * towards.sign(),
+                0,
+            )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
-            grad_away = _where(mask3, -G * power3 * power4 * away.sign(), 0)
+            powers_far_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+            )
+            abs_away_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
+            )
+            grad_away = _where(
+                spread_p_nonzero,
+                -G
+                * powers_far_to_p_nonzero.unsqueeze(1)
+                * abs_away_to_p_minus_one
+                * away.sign(),
+                0,
+            )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
@@ -561,25 +626,40 @@ def _triplet_margin_loss_sum_tangent(
     given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
-    zeros = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    mask = p != 0
-    difference = p - 1
-    towards_magnitude = towards.abs()
-    product = towards_magnitude**difference * towards.sign() * (d_anchor - d_positive)
-    d_powers_near = p * product.sum(1) if mask else zeros
-    powers_near = (towards_magnitude**p).sum(1)
+    zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
+    p_nonzero = p != 0
+    p_minus_one = p - 1
+    abs_towards = towards.abs()
+    abs_towards_to_p_minus_one = abs_towards**p_minus_one
+    d_powers_near = (
+        p
+        * (abs_towards_to_p_minus_one * towards.sign() * (d_anchor - d_positive)).sum(1)
+        if p_nonzero
+        else zeros_like_d_anchor
+    )
+    powers_near = (abs_towards**p).sum(1)
     near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
+    abs_away = away.abs()
+    powers_far = (abs_away**p).sum(1)
     far = powers_far ** _quotient(1, p)
-    product2 = away_magnitude**difference * away.sign() * (d_anchor - d_negative)
-    d_powers_far = p * product2.sum(1) if mask else zeros
-    mask2 = near - far + margin >= 0
-    difference2 = _quotient(1, p) - 1
-    product3 = d_powers_near * torch.where(mask2, powers_near, 1) ** difference2
-    product4 = d_powers_far * torch.where(mask2, powers_far, 1) ** difference2
-    return _where(mask2, product3 - product4, 0).sum() / p
+    abs_away_to_p_minus_one = abs_away**p_minus_one
+    d_powers_far = (
+        p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
+        if p_nonzero
+        else zeros_like_d_anchor
+    )
+    near_nonnegative = near - far + margin >= 0
+    one_over_p_minus_one = _quotient(1, p) - 1
+    safe_powers_far_to_p = (
+        torch.where(near_nonnegative, powers_far, 1) ** one_over_p_minus_one
+    )
+    d_powers_near_minus_d_powers_far = (
+        d_powers_near
+        * torch.where(near_nonnegative, powers_near, 1) ** one_over_p_minus_one
+        - d_powers_far * safe_powers_far_to_p
+    )
+    return _where(near_nonnegative, d_powers_near_minus_d_powers_far, 0).sum() / p
 
 
 class _TripletMarginLossSumDual(_TripletMarginLossSum):
@@ -672,21 +752,31 @@ def _triplet_margin_loss_none_backward(ctx, G):
     grad_anchor = grad_positive = grad_negative = None
     near = powers_near ** _quotient(1, p)
     far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = mask & (near - far + margin >= 0)
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
+    p_nonzero = p != 0
+    p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+    spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
-        power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-        part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
-        grad_towards = _where(mask3, part.mul_(towards.sign()), 0)
+        powers_near_to_p_nonzero = (
+            torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+        )
+        towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
+        towards_sign_towards = towards_to_p_minus_one.mul_(
+            G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
+        ).mul_(towards.sign_())
+        grad_towards = _where(spread_p_nonzero, towards_sign_towards, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
-        power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-        part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-        grad_away = _where(mask3, part2.mul_(away.sign()), 0)
+        powers_far_to_p_nonzero = (
+            torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+        )
+        away_to_p_minus_one = away.abs().pow_(p_minus_one)
+        away_minus_G_sign_away = away_to_p_minus_one.mul_(
+            (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
+        ).mul_(away.sign_())
+        grad_away = _where(spread_p_nonzero, away_minus_G_sign_away, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -733,29 +823,46 @@ class _TripletMarginLossNone(Function):
         anchor, positive, negative, G = _wide(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
+        abs_towards = towards.abs()
+        powers_near = (abs_towards**p).sum(1)
         near = powers_near ** _quotient(1, p)
         away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
+        abs_away = away.abs()
+        powers_far = (abs_away**p).sum(1)
         far = powers_far ** _quotient(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = _quotient(1, p if mask else 1) - 1
-        difference2 = p - 1
+        p_nonzero = p != 0
+        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+        one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+        p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = _where(
-                mask3, G.unsqueeze(1) * power * power2 * towards.sign(), 0
+            abs_towards_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
             )
+            powers_near_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+            )
+            G_powers_near = (
+                G.unsqueeze(1)
+                * powers_near_to_p_nonzero.unsqueeze(1)
+                * abs_towards_to_p_minus_one
+                * towards.sign()
+            )
+            grad_towards = _where(spread_p_nonzero, G_powers_near, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
+            abs_away_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
+            )
+            powers_far_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+            ).unsqueeze(1)
             grad_away = _where(
-                mask3, (-G).unsqueeze(1) * power3 * power4 * away.sign(), 0
+                spread_p_nonzero,
+                (-G).unsqueeze(1)
+                * powers_far_to_p_nonzero
+                * abs_away_to_p_minus_one
+                * away.sign(),
+                0,
             )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
@@ -772,30 +879,39 @@ def _triplet_margin_loss_none_tangent(
     given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
-    towards_magnitude = towards.abs()
-    powers_near = (towards_magnitude**p).sum(1)
+    abs_towards = towards.abs()
+    powers_near = (abs_towards**p).sum(1)
     near = powers_near ** _quotient(1, p)
     away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
+    abs_away = away.abs()
+    powers_far = (abs_away**p).sum(1)
     far = powers_far ** _quotient(1, p)
-    mask = p != 0
-    mask2 = (near - far + margin >= 0) & mask
-    mask3 = mask2.unsqueeze(1)
-    difference = _quotient(1, p if mask else 1) - 1
-    difference2 = p - 1
-    product = torch.where(mask2, powers_near, 1) ** difference * (
-        torch.where(mask3, towards_magnitude, 1) ** difference2
+    p_nonzero = p != 0
+    near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
+    spread_near = near_and_p_nonzero.unsqueeze(1)
+    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    p_minus_one = p - 1
+    sum_of_abs_towards = (
+        torch.where(spread_near, abs_towards, 1) ** p_minus_one
         * towards.sign()
         * (d_anchor - d_positive)
     ).sum(1)
-    total = (
-        torch.where(mask3, away_magnitude, 1) ** difference2
+    powers_far_to_p_nonzero = (
+        torch.where(near_and_p_nonzero, powers_far, 1) ** one_over_p_minus_one
+    )
+    powers_near_abs_towards = (
+        torch.where(near_and_p_nonzero, powers_near, 1) ** one_over_p_minus_one
+        * sum_of_abs_towards
+    )
+    sum_of_abs_away = (
+        torch.where(spread_near, abs_away, 1) ** p_minus_one
         * away.sign()
         * (d_anchor - d_negative)
     ).sum(1)
     return _where(
-        mask2, product - torch.where(mask2, powers_far, 1) ** difference * total, 0
+        near_and_p_nonzero,
+        powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
+        0,
     )
 
 

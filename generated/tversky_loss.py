@@ -126,9 +126,9 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
@@ -145,9 +145,9 @@ def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     wrong = (probability * (1 - target)).sum(1)
@@ -162,9 +162,9 @@ def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
@@ -185,25 +185,29 @@ def _tversky_loss_mean_backward(ctx, G):
     target_shape = ctx.target_shape
     input, target, u3, whole, G = _wide(input, target, u3, whole, G)
     grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
     grad_whole = G * u3 / (input.shape[0] * whole.square())
     probability = input.sigmoid()
-    ratio = G / (input.shape[0] * whole)
-    difference = 1 - alpha
+    G_over_whole = G / (input.shape[0] * whole)
+    one_minus_alpha = 1 - alpha
     if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        part = torch.addcmul(
+        target = target.reshape((input_shape[0], q_size))
+        alpha_minus_G_over_whole = (one_minus_alpha - beta) * grad_whole - G_over_whole
+        grad_whole_plus_alpha_target = torch.addcmul(
             (alpha * grad_whole).unsqueeze(1),
-            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            alpha_minus_G_over_whole.unsqueeze(1),
             target,
         )
         grad_input = torch.ops.aten.sigmoid_backward(
-            part, probability, grad_input=part
+            grad_whole_plus_alpha_target,
+            probability,
+            grad_input=grad_whole_plus_alpha_target,
         ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
+        spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(1)
         grad_target = (
-            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            (spread_alpha * probability)
             .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
             .reshape(target_shape)
         )
@@ -247,27 +251,34 @@ class _TverskyLossMean(Function):
         target_shape = ctx.target_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()
-        u2 = 1 - probability
+        one_minus_probability = 1 - probability
         found = (target * probability).sum(1)
-        u = 1 - target
-        wrong = (probability * u).sum(1)
-        missed = (target * u2).sum(1)
+        one_minus_target = 1 - target
+        wrong = (probability * one_minus_target).sum(1)
+        missed = (target * one_minus_probability).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
-        ratio = G / (input.shape[0] * whole)
+        G_over_whole = G / (input.shape[0] * whole)
         if ctx.needs_input_grad[0]:
-            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            grad_whole_minus_G_over_whole = (
+                (1 - beta) * grad_whole - G_over_whole
+            ).unsqueeze(1)
             grad_input = (
-                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+                probability
+                * one_minus_probability
+                * (
+                    grad_whole_minus_G_over_whole * target
+                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
+                )
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * u2
+                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * one_minus_probability
             ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
@@ -279,9 +290,9 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
@@ -298,9 +309,9 @@ def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     wrong = (probability * (1 - target)).sum(1)
@@ -315,9 +326,9 @@ def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
@@ -338,25 +349,29 @@ def _tversky_loss_sum_backward(ctx, G):
     target_shape = ctx.target_shape
     input, target, u3, whole, G = _wide(input, target, u3, whole, G)
     grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
     grad_whole = G * u3 / whole.square()
     probability = input.sigmoid()
-    difference = 1 - alpha
-    ratio = G / whole
+    one_minus_alpha = 1 - alpha
+    G_over_whole = G / whole
     if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        part = torch.addcmul(
+        target = target.reshape((input_shape[0], q_size))
+        alpha_minus_G_over_whole = (one_minus_alpha - beta) * grad_whole - G_over_whole
+        grad_whole_plus_alpha_target = torch.addcmul(
             (alpha * grad_whole).unsqueeze(1),
-            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            alpha_minus_G_over_whole.unsqueeze(1),
             target,
         )
         grad_input = torch.ops.aten.sigmoid_backward(
-            part, probability, grad_input=part
+            grad_whole_plus_alpha_target,
+            probability,
+            grad_input=grad_whole_plus_alpha_target,
         ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
+        spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(1)
         grad_target = (
-            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            (spread_alpha * probability)
             .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
             .reshape(target_shape)
         )
@@ -400,27 +415,34 @@ class _TverskyLossSum(Function):
         target_shape = ctx.target_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()
-        u2 = 1 - probability
+        one_minus_probability = 1 - probability
         found = (target * probability).sum(1)
-        u = 1 - target
-        wrong = (probability * u).sum(1)
-        missed = (target * u2).sum(1)
+        one_minus_target = 1 - target
+        wrong = (probability * one_minus_target).sum(1)
+        missed = (target * one_minus_probability).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / whole.square()
-        ratio = G / whole
+        G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
-            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            grad_whole_minus_G_over_whole = (
+                (1 - beta) * grad_whole - G_over_whole
+            ).unsqueeze(1)
             grad_input = (
-                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+                probability
+                * one_minus_probability
+                * (
+                    grad_whole_minus_G_over_whole * target
+                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
+                )
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * u2
+                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * one_minus_probability
             ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 
@@ -432,9 +454,9 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
@@ -450,9 +472,9 @@ def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     wrong = (probability * (1 - target)).sum(1)
@@ -466,9 +488,9 @@ def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
     input, target = _wide(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
     probability = input.sigmoid()
     found = (target * probability).sum(1)
     u3 = found + smooth
@@ -488,25 +510,29 @@ def _tversky_loss_none_backward(ctx, G):
     target_shape = ctx.target_shape
     input, target, u3, whole, G = _wide(input, target, u3, whole, G)
     grad_input = grad_target = None
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
     grad_whole = G * u3 / whole.square()
     probability = input.sigmoid()
-    difference = 1 - alpha
-    ratio = G / whole
+    one_minus_alpha = 1 - alpha
+    G_over_whole = G / whole
     if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], size))
-        part = torch.addcmul(
+        target = target.reshape((input_shape[0], q_size))
+        alpha_minus_G_over_whole = (one_minus_alpha - beta) * grad_whole - G_over_whole
+        grad_whole_plus_alpha_target = torch.addcmul(
             (alpha * grad_whole).unsqueeze(1),
-            ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+            alpha_minus_G_over_whole.unsqueeze(1),
             target,
         )
         grad_input = torch.ops.aten.sigmoid_backward(
-            part, probability, grad_input=part
+            grad_whole_plus_alpha_target,
+            probability,
+            grad_input=grad_whole_plus_alpha_target,
         ).reshape(input_shape)
     if ctx.needs_input_grad[1]:
+        spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(1)
         grad_target = (
-            ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+            (spread_alpha * probability)
             .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
             .reshape(target_shape)
         )
@@ -550,27 +576,34 @@ class _TverskyLossNone(Function):
         target_shape = ctx.target_shape
         input, target, G = _wide(input, target, G)
         grad_input = grad_target = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()
-        u2 = 1 - probability
+        one_minus_probability = 1 - probability
         found = (target * probability).sum(1)
-        u = 1 - target
-        wrong = (probability * u).sum(1)
-        missed = (target * u2).sum(1)
+        one_minus_target = 1 - target
+        wrong = (probability * one_minus_target).sum(1)
+        missed = (target * one_minus_probability).sum(1)
         whole = found + alpha * wrong + beta * missed + smooth
         grad_whole = G * (found + smooth) / whole.square()
-        ratio = G / whole
+        G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
-            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            grad_whole_minus_G_over_whole = (
+                (1 - beta) * grad_whole - G_over_whole
+            ).unsqueeze(1)
             grad_input = (
-                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+                probability
+                * one_minus_probability
+                * (
+                    grad_whole_minus_G_over_whole * target
+                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
+                )
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * u2
+                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * one_minus_probability
             ).reshape(target_shape)
         return grad_input, grad_target, None, None, None
 

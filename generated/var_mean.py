@@ -122,8 +122,10 @@ def _var_mean_backward(ctx, G_variance, G_mu):
     G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
     mu = mu if keepdim else mu.unsqueeze(dim)
     G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-    product = (A - mu).mul_(2 * G_variance / (A.shape[dim] - correction))
-    grad_A = product.add_((G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim))
+    A_minus_mu_G_variance = (A - mu).mul_(2 * G_variance / (A.shape[dim] - correction))
+    grad_A = A_minus_mu_G_variance.add_(
+        (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim)
+    )
     return grad_A, None, None, None
 
 
@@ -155,8 +157,10 @@ class _VarMean(Function):
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-        product = 2 * G_variance / (A.shape[dim] - correction) * (A - mu)
-        grad_A = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim) + product
+        G_variance_A_minus_mu = 2 * G_variance / (A.shape[dim] - correction) * (A - mu)
+        grad_A = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(
+            dim
+        ) + G_variance_A_minus_mu
         return grad_A, None, None, None
 
 

@@ -118,19 +118,20 @@ def _weight_norm_backward(ctx, G):
     v_shape = ctx.v_shape
     v, g, norm, G = _wide(v, g, norm, G)
     grad_v = grad_g = None
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    v = v.reshape((size, v_shape[len(p_shape)], size2))
-    G = G.reshape((size, v_shape[len(p_shape)], size2))
-    total = (G * v).sum((0, 2), keepdim=True)
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
+    G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
+    sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
     if ctx.needs_input_grad[0]:
+        sum_of_G_v_over_norm = sum_of_G_v / norm.square().unsqueeze(1)
         grad_v = (
-            torch.addcmul(G, total / norm.square().unsqueeze(1), v, value=-1)
+            torch.addcmul(G, sum_of_G_v_over_norm, v, value=-1)
             .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
             .reshape(v_shape)
         )
     if ctx.needs_input_grad[1]:
-        grad_g = total.squeeze((0, 2)) / norm
+        grad_g = sum_of_G_v.squeeze((0, 2)) / norm
     return grad_v, grad_g, None
 
 
@@ -167,20 +168,20 @@ class _WeightNorm(Function):
         v_shape = ctx.v_shape
         v, g, G = _wide(v, g, G)
         grad_v = grad_g = None
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        v = v.reshape((size, v_shape[len(p_shape)], size2))
-        G = G.reshape((size, v_shape[len(p_shape)], size2))
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
         norm = v.square().sum((0, 2)).sqrt()
-        total = (G * v).sum((0, 2), keepdim=True)
+        sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
             grad_v = (
                 g.unsqueeze(1)
                 / norm.unsqueeze(1)
-                * (G - total / norm.square().unsqueeze(1) * v)
+                * (G - sum_of_G_v / norm.square().unsqueeze(1) * v)
             ).reshape(v_shape)
         if ctx.needs_input_grad[1]:
-            grad_g = total.squeeze((0, 2)) / norm
+            grad_g = sum_of_G_v.squeeze((0, 2)) / norm
         return grad_v, grad_g, None
 
 

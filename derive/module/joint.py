@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import ArgumentCheck, argument_check, is_tensor, stride_checks
 from derive.module.docstrings import Doc, raises
-from derive.module.name_mangling import Coded
+from derive.module.name_mangling import OWN, Coded
 from derive.module.pretty_printer import assigned, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, result_type
 from derive.module.templating import environment, helpers_in, imports_of
 from derive.notation.operation import Operation
 from derive.program.torch_ir import text
+from derive.program.value_names import Names
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,23 @@ def emit_joint(
 ) -> str:
     """Return the source of a module with one function of that name."""
     op = code.operation
-    forward = [s for line in joint.forward for s in assigned(line, 4)]
-    backward = [s for line in joint.backward for s in assigned(line, 4)]
-    codes = [line.code for line in (*joint.forward, *joint.backward)]
+    given = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
+    lines = Names(taken=OWN).in_lines([*joint.forward, *joint.backward], given)
+    statements = [assigned(line, 4) for line in lines]
+    forward, backward = statements[: len(joint.forward)], statements[len(joint.forward) :]
+    codes = [line.code for line in lines]
     asked = [code.said(check) for check in (*checks, *stride_checks(op, codes, checks))]
     body = check_lines(asked)
-    body += forward
+    body += chain.from_iterable(forward)
     for cotangent in joint.cotangents:
         shape = code.said(_shape_check(op, cotangent))
         about = [is_tensor(op, cotangent.name), shape]
         body += check_lines(about)
         asked += about
-    body += backward
+    body += chain.from_iterable(backward)
     body += _joint_return(joint)
     helpers = tuple(helpers_in(body))
-    every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
-    before, body = code.public(name, every, body)
+    before, body = code.public(name, given, body)
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
     signature = call_lines(f"def {name}(", list(_joint_arguments(code, joint)), end, 0)
