@@ -242,6 +242,8 @@ class _Words:
                 return f"mean_of_{self.operand(_plain(_bare(left)).parts()[0])}"
             case "//" if isinstance(right, Name) and right.id.startswith("num_"):
                 return f"size_per_{_clean(right.id)[4:].removesuffix('s')}"
+            case "==" | "!=" if _is_position(left) and _is_position(right):
+                return "diagonal" if op == "==" else "off_diagonal"
             case "==" | "!=" if _is_position(right):
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":

@@ -37,11 +37,11 @@ MASKED = {
     "op f(q[b,t,d], k[b,s,d], v[b,s,e]) -> y\n"
     "y[b,t,e] = sum[s,d | s <= t](q[b,t,d]*k[b,s,d]*v[b,s,e])": (
         "(q @ k.mT).tril() @ v",
-        "chosen @ k",
+        "lower_G_v @ k",
     ),
     "op f(a[i,k], c[j,k], w[i,e]) -> y\ny[j,e] = sum[i,k | i != j](a[i,k]*c[j,k]*w[i,e])": (
-        "torch.where(mask, a @ c.mT, 0).mT @ w",
-        "torch.where(mask, w @ G.mT, 0) @ c",
+        "torch.where(off_diagonal, a @ c.mT, 0).mT @ w",
+        "torch.where(off_diagonal, w @ G.mT, 0) @ c",
     ),
     "op f(a[i,k], c[j,k], m[i,j]: bool) -> y\ny[i] = sum[j,k | m[i,j]](a[i,k]*c[j,k]**2)": (
         "_where(m, a @ c.square().mT, 0).sum(1)",
