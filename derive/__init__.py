@@ -61,8 +61,7 @@ if TYPE_CHECKING:
         optional,
         size,
     )
-    from derive.notation.read import read
-    from derive.notation.specification import Operation, parse
+    from derive.notation.specification import Operation, parse, read
     from derive.tracing.cost_report import report
     from derive.tracing.differentiate import differentiate, replace
     from derive.tracing.read import read_torch
@@ -120,8 +119,7 @@ _HOMES = {
     "derive.check.comparison": "Comparison compare compare_gradients",
     "derive.errors": "DeriveError DeriveWarning LimitError LoweringError SpecError"
     " VerificationError",
-    "derive.notation.specification": "Operation parse",
-    "derive.notation.read": "read",
+    "derive.notation.specification": "Operation parse read",
     "derive.tracing.differentiate": "differentiate replace",
     "derive.tracing.read": "read_torch",
     "derive.tracing.cost_report": "report",

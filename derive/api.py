@@ -14,21 +14,22 @@ from derive.cost.costs import Costs, costs_of
 from derive.errors import DeriveError, no_recursion_leaves
 from derive.loaded import function
 from derive.lowering.lowering_input import frame_of
+from derive.module import runtime
 from derive.module.blocked import blocked, emit_blocked
 from derive.module.checks import checks
 from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
-from derive.module.name_mangling import OWN, coded
+from derive.module.name_mangling import OWN, coded, with_own_meanings
 from derive.module.stage_functions import own_names
-from derive.notation.operation import Operation
-from derive.notation.option_checks import (
+from derive.notation.operation import (
+    Operation,
     check_operation,
     known_names,
     known_option,
+    options,
     saves_least,
 )
-from derive.notation.options import options
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.program.value_names import Names
@@ -39,7 +40,7 @@ from derive.reports.derivation import (
     steps_and_names,
     trees,
 )
-from derive.reports.pass_report import PassReport, body_reports, program_lines, unit_lines
+from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 
@@ -164,17 +165,25 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
 
 
 @no_recursion_leaves
-def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> str:
+def source(
+    op: Operation,
+    blocks: str | None = None,
+    save: str = "balanced",
+    *,
+    standalone: bool = True,
+) -> str:
     """Return the Python source of the torch module of an operation.
 
     The module defines a function with the name of the operation. Its tensors are positional, its
-    parameters are keyword arguments. It imports only torch.
+    parameters are keyword arguments.
 
     Args:
         op: the operation.
         blocks: an index to process in blocks, so that a large intermediate never exists in full.
         save: "balanced" saves inputs, outputs, and intermediates that are cheaper to keep than to
             recompute; "least" saves inputs and outputs only.
+        standalone: the module imports torch alone. Otherwise it also imports `_runtime` from its
+            package, which ``derive generate`` writes beside it.
 
     Raises:
         LoweringError: torch operations cannot express the operation.
@@ -190,7 +199,7 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
     if blocks is not None:
         if least:
             raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
-        return _source_in_blocks(op, blocks)
+        return _finished(op, _source_in_blocks(op, blocks), standalone)
     with working(op.name):
         code = coded(op)
         names = [option for option, _ in options(op)]
@@ -201,8 +210,13 @@ def source(op: Operation, blocks: str | None = None, save: str = "balanced") -> 
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
-        text = emit(code, variants, tests, doc)
-        return check_code(op.name, text)
+        return _finished(op, emit(code, variants, tests, doc), standalone)
+
+
+def _finished(op: Operation, text: str, standalone: bool) -> str:
+    """Return the text of a module in one of its two forms."""
+    text = runtime.standalone(text) if standalone else text
+    return check_code(op.name, with_own_meanings(text, op.name))
 
 
 def _variant(op: Operation, option: str | None, least: bool, names: Names) -> Variant:
@@ -235,8 +249,7 @@ def _source_in_blocks(op: Operation, letter: str) -> str:
         kernels = kernels_of(s.program for v in variants for s in v.stages)
         derivations = [formulas_of(op, option) for option, _ in options(op)]
         doc = document(op, derivations, kernels=kernels, blocks=letter)
-        text = emit_blocked(code, variants, checks(named, frame_of(named)), doc)
-        return check_code(op.name, text)
+        return emit_blocked(code, variants, checks(named, frame_of(named)), doc)
 
 
 def costs(op: Operation) -> Iterator[tuple[str | None, Costs]]:

@@ -15,9 +15,15 @@ from derive.module.checks import checks, fill_absent_lines, one_dtype
 from derive.module.docstrings import document_joint
 from derive.module.joint import emit_joint
 from derive.module.name_mangling import coded
-from derive.notation.operation import Operation
-from derive.notation.option_checks import check_operation, known_names, known_option, known_target
-from derive.notation.options import without_choice
+from derive.module.runtime import standalone
+from derive.notation.operation import (
+    Operation,
+    check_operation,
+    known_names,
+    known_option,
+    known_target,
+    without_choice,
+)
 from derive.pipeline import differentiated, lowered
 from derive.reports.presentation_names import PresentationNames, formula
 
@@ -61,7 +67,7 @@ def value_and_grad_source(
         *one_dtype(code.operation),
         *fill_absent_lines(code.operation),
     ]
-    return emit_joint(_joint_name(op), code, made, tests, doc)
+    return standalone(emit_joint(_joint_name(op), code, made, tests, doc))
 
 
 def _joint_name(op: Operation) -> str:

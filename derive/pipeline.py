@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from derive.algebra.cost_order import operation_costs
 from derive.budget import working
 from derive.calculus import (
     adjoint,
@@ -29,6 +28,7 @@ from derive.calculus import (
     tangent,
 )
 from derive.calculus import rematerialize as spare_reads
+from derive.calculus.rematerialize import operation_costs
 from derive.calculus.unit import Unit
 from derive.errors import no_recursion_leaves
 from derive.lowering.ground.value import NeedsFlatGroups
@@ -41,12 +41,11 @@ from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
 from derive.module.none_variants import with_absent
 from derive.notation import split
-from derive.notation.operation import Operation
-from derive.notation.options import options
+from derive.notation.operation import Operation, options
 from derive.passes import Pass, as_pass, run
 from derive.program.program import Program, Tangent
 from derive.program.torch_ops import has_forward_mode
-from derive.reports.error_translation import translating_errors
+from derive.reports.formula import translating_errors
 
 # ------------------------------------------------------------------ the derivation
 

@@ -11,121 +11,29 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _added_product(total, a, b, beta, alpha):
-    """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
-    if not (beta and alpha) or total.dtype is not a.dtype:
-        return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
-    added = torch.addmm if a.dim() == 2 else torch.baddbmm
-    return added(total, a, b, beta=beta, alpha=alpha)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
-    if _alone(input, mat1, mat2):
+    if rt.unrecorded(input, mat1, mat2):
         return _addmm_forward_in_place(input, mat1, mat2, beta, alpha)
-    low = _of_product(input, mat1, mat2)
-    dtype = _promoted(input, mat1, mat2)
+    low = rt.autocast_product(input, mat1, mat2)
+    dtype = rt.promoted(input, mat1, mat2)
     wide = torch.promote_types(low, torch.float32)
-    mat1, mat2 = _cast(low, mat1, mat2)
-    input = _cast(wide, input)[0]
+    mat1, mat2 = rt.cast(low, mat1, mat2)
+    input = rt.cast(wide, input)[0]
     return (beta * input + alpha * (mat1 @ mat2).to(wide)).to(dtype)
 
 
 def _addmm_forward_in_place(input, mat1, mat2, beta, alpha):
-    low = _of_product(input, mat1, mat2)
-    dtype = _promoted(input, mat1, mat2)
+    low = rt.autocast_product(input, mat1, mat2)
+    dtype = rt.promoted(input, mat1, mat2)
     wide = torch.promote_types(low, torch.float32)
-    mat1, mat2 = _cast(low, mat1, mat2)
-    input = _cast(wide, input)[0]
-    return _added_product(input, mat1, mat2, beta, alpha).to(dtype)
+    mat1, mat2 = rt.cast(low, mat1, mat2)
+    input = rt.cast(wide, input)[0]
+    return rt.addmm(input, mat1, mat2, beta, alpha).to(dtype)
 
 
 def _addmm_backward(ctx, G):
@@ -134,8 +42,8 @@ def _addmm_backward(ctx, G):
     alpha = ctx.alpha
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    mat1, mat2 = _cast(low, mat1, mat2)
-    G = _cast(wide, G)[0]
+    mat1, mat2 = rt.cast(low, mat1, mat2)
+    G = rt.cast(wide, G)[0]
     grad_input = grad_mat1 = grad_mat2 = None
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         low_G = G.to(low)
@@ -158,7 +66,7 @@ class _Addmm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, mat1, mat2, beta, alpha = inputs
-        ctx.low = _of_product(input, mat1, mat2)
+        ctx.low = rt.autocast_product(input, mat1, mat2)
         ctx.beta = beta
         ctx.alpha = alpha
         ctx.save_for_backward(
@@ -167,17 +75,17 @@ class _Addmm(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _addmm_backward(ctx, G)
         mat1, mat2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        mat1, mat2 = _cast(low, mat1, mat2)
-        G = _cast(wide, G)[0]
+        mat1, mat2 = rt.cast(low, mat1, mat2)
+        G = rt.cast(wide, G)[0]
         grad_input = grad_mat1 = grad_mat2 = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             low_G = G.to(low)
@@ -223,9 +131,9 @@ def addmm(
     if not isinstance(mat2, torch.Tensor):
         raise TypeError(f"addmm: mat2 must be a tensor, not {type(mat2).__name__}")
     if type(beta) is not float:
-        beta = _number(beta, "addmm: beta")
+        beta = rt.number(beta, "addmm: beta")
     if type(alpha) is not float:
-        alpha = _number(alpha, "addmm: alpha")
+        alpha = rt.number(alpha, "addmm: alpha")
     if input.dim() != 2:
         raise ValueError(f"addmm: input must have 2 axes [i, j], not {input.dim()}")
     if mat1.dim() != 2:
@@ -268,7 +176,7 @@ def addmm(
             f"{mat2.shape[0]} on axis 0 of mat2"
         )
     if torch.compiler.is_compiling():
-        input, mat1, mat2 = _distinct(input, mat1, mat2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, mat1, mat2 = rt.distinct(input, mat1, mat2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _addmm_forward(input, mat1, mat2, beta, alpha)
-    return _applied(_Addmm, input, mat1, mat2, beta, alpha)
+    return rt.apply(_Addmm, input, mat1, mat2, beta, alpha)

@@ -22,98 +22,20 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _alibi_attention_forward(query, key, value, slopes):
-    if _alone(query, key, value, slopes):
+    if rt.unrecorded(query, key, value, slopes):
         return _alibi_attention_forward_in_place(query, key, value, slopes)
-    low = _of_product(query, key, value, slopes)
+    low = rt.autocast_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value = _cast(low, query, key, value)
-    slopes = _cast(wide, slopes)[0]
-    positions_of_query = _positions(query.shape[-2], query).unsqueeze(1)
-    positions_of_key = _positions(key.shape[-2], query)
+    query, key, value = rt.cast(low, query, key, value)
+    slopes = rt.cast(wide, slopes)[0]
+    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = rt.positions(key.shape[-2], query)
     key_minus_query = (positions_of_key - positions_of_query).to(wide)
     query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_query + query_over_query
@@ -124,12 +46,12 @@ def _alibi_attention_forward(query, key, value, slopes):
 
 
 def _alibi_attention_forward_in_place(query, key, value, slopes):
-    low = _of_product(query, key, value, slopes)
+    low = rt.autocast_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value = _cast(low, query, key, value)
-    slopes = _cast(wide, slopes)[0]
-    positions_of_query = _positions(query.shape[-2], query).unsqueeze(1)
-    positions_of_key = _positions(key.shape[-2], query)
+    query, key, value = rt.cast(low, query, key, value)
+    slopes = rt.cast(wide, slopes)[0]
+    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = rt.positions(key.shape[-2], query)
     key_minus_query = (positions_of_key - positions_of_query).to(wide)
     query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
     S = query_over_query.add_(slopes.unsqueeze(1).unsqueeze(2) * key_minus_query)
@@ -146,8 +68,8 @@ def _alibi_attention_backward(ctx, G):
     key_shape = ctx.key_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
+    query, key, value, G = rt.cast(low, query, key, value, G)
+    P = rt.cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_slopes = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
@@ -160,7 +82,8 @@ def _alibi_attention_backward(ctx, G):
         grad_value = P.mT.to(low) @ G
     if ctx.needs_input_grad[3]:
         key_minus_query = (
-            _positions(key_shape[-2], G) - _positions(query_shape[-2], G).unsqueeze(1)
+            rt.positions(key_shape[-2], G)
+            - rt.positions(query_shape[-2], G).unsqueeze(1)
         ).to(wide)
         grad_slopes = (
             grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
@@ -182,27 +105,27 @@ class _AlibiAttention(Function):
         _, P = result
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value, slopes)
+        ctx.low = rt.autocast_product(query, key, value, slopes)
         ctx.query_shape = query.shape
         ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _alibi_attention_backward(ctx, G)
         query, key, value, slopes, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, key, value, G = _cast(low, query, key, value, G)
-        slopes = _cast(wide, slopes)[0]
+        query, key, value, G = rt.cast(low, query, key, value, G)
+        slopes = rt.cast(wide, slopes)[0]
         grad_query = grad_key = grad_value = grad_slopes = None
-        positions_of_query = _positions(query.shape[-2], G)
+        positions_of_query = rt.positions(query.shape[-2], G)
         spread_query = positions_of_query.unsqueeze(1)
-        positions_of_key = _positions(key.shape[-2], G)
+        positions_of_key = rt.positions(key.shape[-2], G)
         key_minus_spread_query = (positions_of_key - spread_query).to(wide)
         query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query + query_over_query
@@ -363,7 +286,7 @@ def alibi_attention(
             f"{value.shape[-2]} on axis -2 of value"
         )
     if torch.compiler.is_compiling():
-        query, key, value, slopes = _distinct(query, key, value, slopes)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value, slopes = rt.distinct(query, key, value, slopes)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _alibi_attention_forward(query, key, value, slopes)[0]
-    return _applied(_AlibiAttention, query, key, value, slopes)[0]
+    return rt.apply(_AlibiAttention, query, key, value, slopes)[0]

@@ -9,36 +9,9 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _amax_forward(A, dim, keepdim):
@@ -65,7 +38,7 @@ class _Amax(Function):
         A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, F, G = _wide(A, F, G)
+        A, F, G = rt.widened(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         A_is_F = A == F
@@ -91,7 +64,7 @@ def amax(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"amax: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "amax: dim")
+        dim = rt.integer(dim, "amax: dim")
     if type(keepdim) is not bool:
         raise TypeError(f"amax: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -104,6 +77,6 @@ def amax(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"amax: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _amax_forward(A, dim, keepdim)
-    return _applied(_Amax, A, dim, keepdim)
+    return rt.apply(_Amax, A, dim, keepdim)

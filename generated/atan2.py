@@ -14,119 +14,27 @@ Tangents, where d_A is the tangent of A and d_B is the tangent of B:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _atan2_forward(A, B):
-    dtype = _promoted(A, B)
-    A, B = _for_kernel(A, B)
+    dtype = rt.promoted(A, B)
+    A, B = rt.widened_for_kernel(A, B)
     return torch.atan2(A, B).to(dtype)
 
 
 def _atan2_backward(ctx, G):
     A, B = ctx.saved_tensors
-    A, B, G = _wide(A, B, G)
+    A, B, G = rt.widened(A, B, G)
     grad_A = grad_B = None
     A_plus_B = A.square().add_(B.square())
     A_plus_B_nonzero = A_plus_B != 0
     if ctx.needs_input_grad[0]:
-        grad_A = _masked_((G * B).div_(A_plus_B), A_plus_B_nonzero)
+        grad_A = rt.keep_where_((G * B).div_(A_plus_B), A_plus_B_nonzero)
     if ctx.needs_input_grad[1]:
-        grad_B = _masked_((G * A).neg_().div_(A_plus_B), A_plus_B_nonzero)
+        grad_B = rt.keep_where_((G * A).neg_().div_(A_plus_B), A_plus_B_nonzero)
     return grad_A, grad_B
 
 
@@ -144,10 +52,10 @@ class _Atan2(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _atan2_backward(ctx, G)
         A, B = ctx.saved_tensors
-        A, B, G = _wide(A, B, G)
+        A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
         A_plus_B = A.square() + B.square()
         A_plus_B_nonzero = A_plus_B != 0
@@ -160,7 +68,7 @@ class _Atan2(Function):
 
 
 def _atan2_tangent(A, B, d_A, d_B):
-    A, B, d_A, d_B = _wide(A, B, d_A, d_B)
+    A, B, d_A, d_B = rt.widened(A, B, d_A, d_B)
     A_plus_B = A.square() + B.square()
     A_plus_B_nonzero = A_plus_B != 0
     return torch.where(
@@ -175,7 +83,7 @@ class _Atan2Dual(_Atan2):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_atan2_forward, in_dims, given)
+        return rt.vmapped(_atan2_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -186,8 +94,8 @@ class _Atan2Dual(_Atan2):
 
     @staticmethod
     def jvp(ctx, d_A, d_B):
-        A, B, F = _still(ctx.saved_tensors)
-        with forward_ad._set_fwd_grad_enabled(True):
+        A, B, F = rt.primals(ctx.saved_tensors)
+        with rt.in_forward_mode():
             d_F = _atan2_tangent(A, B, d_A, d_B)
             return d_F.to(F.dtype)
 
@@ -225,9 +133,9 @@ def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
             "B, from axis 0 on"
         )
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        A, B = rt.distinct(A, B)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _Atan2Dual.apply(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _atan2_forward(A, B)
-    return _applied(_Atan2, A, B)
+    return rt.apply(_Atan2, A, B)

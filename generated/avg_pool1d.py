@@ -9,81 +9,16 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _avg_pool1d_forward(input, kernel_size, stride):
-    dtype = _promoted(input)
-    input = _for_kernel(input)[0]
+    dtype = input.dtype
+    input = rt.widened_for_kernel(input)[0]
     output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 class _AvgPool1d(Function):
@@ -105,7 +40,7 @@ class _AvgPool1d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         zeros_like_G = G.new_zeros(()).expand(
             (G.shape[0], G.shape[1], 1, input_shape[2])
         )
@@ -144,9 +79,9 @@ def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
             f"avg_pool1d: input must be a tensor, not {type(input).__name__}"
         )
     if type(kernel_size) is not int:
-        kernel_size = _integer(kernel_size, "avg_pool1d: kernel_size")
+        kernel_size = rt.integer(kernel_size, "avg_pool1d: kernel_size")
     if type(stride) is not int:
-        stride = _integer(stride, "avg_pool1d: stride")
+        stride = rt.integer(stride, "avg_pool1d: stride")
     if input.dim() != 3:
         raise ValueError(
             f"avg_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -161,6 +96,6 @@ def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
         raise ValueError(f"avg_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("avg_pool1d: no value of index u keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _avg_pool1d_forward(input, kernel_size, stride)
-    return _applied(_AvgPool1d, input, kernel_size, stride)
+    return rt.apply(_AvgPool1d, input, kernel_size, stride)

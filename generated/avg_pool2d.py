@@ -9,74 +9,14 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
-    dtype = _promoted(input)
-    input = _for_kernel(input)[0]
+    dtype = input.dtype
+    input = rt.widened_for_kernel(input)[0]
     output = torch.nn.functional.avg_pool2d(
         input, (kernel_height, kernel_width), stride
     )
@@ -104,7 +44,7 @@ class _AvgPool2d(Function):
         kernel_width = ctx.kernel_width
         stride = ctx.stride
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         zeros_like_G = G.new_zeros(()).expand(input_shape)
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,
@@ -145,11 +85,11 @@ def avg_pool2d(
             f"avg_pool2d: input must be a tensor, not {type(input).__name__}"
         )
     if type(kernel_height) is not int:
-        kernel_height = _integer(kernel_height, "avg_pool2d: kernel_height")
+        kernel_height = rt.integer(kernel_height, "avg_pool2d: kernel_height")
     if type(kernel_width) is not int:
-        kernel_width = _integer(kernel_width, "avg_pool2d: kernel_width")
+        kernel_width = rt.integer(kernel_width, "avg_pool2d: kernel_width")
     if type(stride) is not int:
-        stride = _integer(stride, "avg_pool2d: stride")
+        stride = rt.integer(stride, "avg_pool2d: stride")
     if input.dim() != 4:
         raise ValueError(
             f"avg_pool2d: input must have 4 axes [n, c, h, w], not {input.dim()}"
@@ -172,6 +112,6 @@ def avg_pool2d(
         raise ValueError("avg_pool2d: no value of index x keeps every access in bounds")
     if (input.shape[3] - kernel_width) // stride + 1 < 0:
         raise ValueError("avg_pool2d: no value of index y keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _avg_pool2d_forward(input, kernel_height, kernel_width, stride)
-    return _applied(_AvgPool2d, input, kernel_height, kernel_width, stride)
+    return rt.apply(_AvgPool2d, input, kernel_height, kernel_width, stride)

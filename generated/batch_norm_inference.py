@@ -16,100 +16,18 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    if _alone(input, running_mean, running_var, weight, bias):
+    if rt.unrecorded(input, running_mean, running_var, weight, bias):
         return _batch_norm_inference_forward_in_place(
             input, running_mean, running_var, weight, bias, eps
         )
-    dtype = _of_float32(input, running_mean, running_var, weight, bias)
-    given = _wide(input, running_mean, running_var, weight, bias)
+    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
+    given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -122,14 +40,14 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
         weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
     )
     output = weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _batch_norm_inference_forward_in_place(
     input, running_mean, running_var, weight, bias, eps
 ):
-    dtype = _of_float32(input, running_mean, running_var, weight, bias)
-    given = _wide(input, running_mean, running_var, weight, bias)
+    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
+    given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
@@ -142,7 +60,7 @@ def _batch_norm_inference_forward_in_place(
         xhat_weight if bias is None else xhat_weight.add_(bias.unsqueeze(1))
     )
     output = xhat_weight_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _batch_norm_inference_backward(ctx, G):
@@ -150,7 +68,7 @@ def _batch_norm_inference_backward(ctx, G):
     eps = ctx.eps
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    given = _wide(input, running_mean, running_var, weight, G)
+    given = rt.widened(input, running_mean, running_var, weight, G)
     input, running_mean, running_var, weight, G = given
     needs = ctx.needs_input_grad
     needs_grad_bias = needs[4] or needs[1]
@@ -222,13 +140,13 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _batch_norm_inference_backward(ctx, G)
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        given = _wide(input, running_mean, running_var, weight, G)
+        given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
@@ -327,7 +245,7 @@ def batch_norm_inference(
             f"{type(running_var).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "batch_norm_inference: eps")
+        eps = rt.number(eps, "batch_norm_inference: eps")
     if input.dim() < 2:
         raise ValueError(
             "batch_norm_inference: input must have at least 2 axes [n, c, *q], not "
@@ -429,12 +347,12 @@ def batch_norm_inference(
                 f"input but {bias.shape[0]} on axis 0 of bias"
             )
     if torch.compiler.is_compiling():
-        given = _distinct(input, running_mean, running_var, weight, bias)
+        given = rt.distinct(input, running_mean, running_var, weight, bias)
         input, running_mean, running_var, weight, bias = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _batch_norm_inference_forward(
             input, running_mean, running_var, weight, bias, eps
         )
-    return _applied(
+    return rt.apply(
         _BatchNormInference, input, running_mean, running_var, weight, bias, eps
     )

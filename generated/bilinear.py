@@ -14,93 +14,16 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _bilinear_forward(input1, input2, weight, bias):
-    low = _of_product(input1, input2, weight, bias)
+    low = rt.autocast_product(input1, input2, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    weight, bias = _cast(low, weight, bias)
-    input1, input2 = _cast(wide, input1, input2)
+    weight, bias = rt.cast(low, weight, bias)
+    input1, input2 = rt.cast(wide, input1, input2)
     b_shape = input1.shape[:-1]
     input1_shape = input1.shape
     input2_shape = input2.shape
@@ -113,7 +36,7 @@ def _bilinear_forward(input1, input2, weight, bias):
     input1_plus_bias = (
         input1_input2_weight if bias is None else input1_input2_weight + bias
     )
-    return _no_view(input1_plus_bias.reshape((*b_shape, weight.shape[0])))
+    return rt.no_view(input1_plus_bias.reshape((*b_shape, weight.shape[0])))
 
 
 class _Bilinear(Function):
@@ -127,7 +50,7 @@ class _Bilinear(Function):
     def setup_context(ctx, inputs, result):
         input1, input2, weight, bias = inputs
         b_shape = input1.shape[:-1]
-        ctx.low = _of_product(input1, input2, weight, bias)
+        ctx.low = rt.autocast_product(input1, input2, weight, bias)
         ctx.b_shape = b_shape
         ctx.input1_shape = input1.shape
         ctx.input2_shape = input2.shape
@@ -139,7 +62,7 @@ class _Bilinear(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input1, input2, weight = ctx.saved_tensors
         b_shape = ctx.b_shape
@@ -148,14 +71,14 @@ class _Bilinear(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        weight = _cast(low, weight)[0]
-        input1, input2, G = _cast(wide, input1, input2, G)
+        weight = rt.cast(low, weight)[0]
+        input1, input2, G = rt.cast(wide, input1, input2, G)
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
         b_size = math.prod(b_shape)
         G = G.reshape((b_size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             input1 = input1.reshape((b_size, input1_shape[-1]))
-            G_input1 = _flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
+            G_input1 = rt.flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             input2 = input2.reshape((b_size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
@@ -163,11 +86,11 @@ class _Bilinear(Function):
                 "ijl,jkl->ik", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
             ).reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            grad_input2 = (G_input1.to(low) @ _flatten(weight, 0, 1)).reshape(
+            grad_input2 = (G_input1.to(low) @ rt.flatten(weight, 0, 1)).reshape(
                 input2_shape
             )
         if ctx.needs_input_grad[2]:
-            grad_weight = _unflatten(
+            grad_weight = rt.unflatten(
                 G_input1.mT.to(low) @ input2.to(low),
                 0,
                 (weight_shape[0], input1.shape[1]),
@@ -284,7 +207,7 @@ def bilinear(
                 f"{bias.shape[0]} on axis 0 of bias"
             )
     if torch.compiler.is_compiling():
-        input1, input2, weight, bias = _distinct(input1, input2, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input1, input2, weight, bias = rt.distinct(input1, input2, weight, bias)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _bilinear_forward(input1, input2, weight, bias)
-    return _applied(_Bilinear, input1, input2, weight, bias)
+    return rt.apply(_Bilinear, input1, input2, weight, bias)

@@ -28,111 +28,16 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _binary_cross_entropy_mean_forward(input, target, weight):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
         1 - input
     ).log().clamp(min=-100)
@@ -141,8 +46,8 @@ def _binary_cross_entropy_mean_forward(input, target, weight):
 
 
 def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     input_target = input.log().clamp_(min=-100).mul_(target)
     input_target_plus_target_input = input_target.addcmul_(
         1 - target, (1 - input).log_().clamp_(min=-100)
@@ -157,7 +62,7 @@ def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
 
 def _binary_cross_entropy_mean_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
+    input, target, weight, G = rt.widened(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
     one_minus_input = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -179,8 +84,8 @@ def _binary_cross_entropy_mean_backward(ctx, G):
             else (G * target).mul_(weight).div_(input)
         )
         grad_input = (
-            _where(input_above, G_over_input, 0)
-            .sub_(_where(input_above2, G_over_input_with_weight, 0))
+            rt.where(input_above, G_over_input, 0)
+            .sub_(rt.where(input_above2, G_over_input_with_weight, 0))
             .div_(math.prod(input.shape))
         )
     if ctx.needs_input_grad[1]:
@@ -220,10 +125,10 @@ class _BinaryCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -248,8 +153,8 @@ class _BinaryCrossEntropyMean(Function):
                 else G * target * weight / torch.where(input_above2, input, 1)
             )
             grad_input = (
-                _where(input_above, G_over_input, 0)
-                - _where(input_above2, G_over_input_with_weight, 0)
+                rt.where(input_above, G_over_input, 0)
+                - rt.where(input_above2, G_over_input_with_weight, 0)
             ) / math.prod(input.shape)
         if ctx.needs_input_grad[1]:
             input_minus_input = clamped_log_input - clamped_log_input2
@@ -267,10 +172,10 @@ class _BinaryCrossEntropyMean(Function):
 
 
 def _binary_cross_entropy_sum_forward(input, target, weight):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
         1 - input
     ).log().clamp(min=-100)
@@ -279,8 +184,8 @@ def _binary_cross_entropy_sum_forward(input, target, weight):
 
 
 def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     input_target = input.log().clamp_(min=-100).mul_(target)
     input_target_plus_target_input = input_target.addcmul_(
         1 - target, (1 - input).log_().clamp_(min=-100)
@@ -295,7 +200,7 @@ def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
 
 def _binary_cross_entropy_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
+    input, target, weight, G = rt.widened(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
     one_minus_input = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -313,9 +218,9 @@ def _binary_cross_entropy_sum_backward(ctx, G):
             if weight is None
             else (G * target).mul_(weight).div_(input)
         )
-        grad_input = _where(
+        grad_input = rt.where(
             input_above, (G_weight * one_minus_target).div_(one_minus_input), 0
-        ).sub_(_where(input_above2, G_over_input, 0))
+        ).sub_(rt.where(input_above2, G_over_input, 0))
     if ctx.needs_input_grad[1]:
         grad_target = (clamped_log_input - clamped_log_input2).mul_(G_weight)
     if ctx.needs_input_grad[2]:
@@ -344,10 +249,10 @@ class _BinaryCrossEntropySum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -366,9 +271,9 @@ class _BinaryCrossEntropySum(Function):
                 else G * target * weight / torch.where(input_above2, input, 1)
             )
             safe_input = torch.where(input_above, one_minus_input, 1)
-            grad_input = _where(
+            grad_input = rt.where(
                 input_above, G_weight * one_minus_target / safe_input, 0
-            ) - _where(input_above2, G_over_input, 0)
+            ) - rt.where(input_above2, G_over_input, 0)
         if ctx.needs_input_grad[1]:
             grad_target = G_weight * (clamped_log_input - clamped_log_input2)
         if ctx.needs_input_grad[2]:
@@ -380,10 +285,10 @@ class _BinaryCrossEntropySum(Function):
 
 
 def _binary_cross_entropy_none_forward(input, target, weight):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _binary_cross_entropy_none_forward_in_place(input, target, weight)
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
         1 - input
     ).log().clamp(min=-100)
@@ -395,8 +300,8 @@ def _binary_cross_entropy_none_forward(input, target, weight):
 
 
 def _binary_cross_entropy_none_forward_in_place(input, target, weight):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     input_target = input.log().clamp_(min=-100).mul_(target)
     input_target_plus_target_input = input_target.addcmul_(
         1 - target, (1 - input).log_().clamp_(min=-100)
@@ -410,7 +315,7 @@ def _binary_cross_entropy_none_forward_in_place(input, target, weight):
 
 def _binary_cross_entropy_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
-    input, target, weight, G = _wide(input, target, weight, G)
+    input, target, weight, G = rt.widened(input, target, weight, G)
     grad_input = grad_target = grad_weight = None
     one_minus_input = 1 - input
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -428,9 +333,9 @@ def _binary_cross_entropy_none_backward(ctx, G):
             if weight is None
             else (G * target).mul_(weight).div_(input)
         )
-        grad_input = _where(
+        grad_input = rt.where(
             input_above, (G_weight * one_minus_target).div_(one_minus_input), 0
-        ).sub_(_where(input_above2, G_over_input, 0))
+        ).sub_(rt.where(input_above2, G_over_input, 0))
     if ctx.needs_input_grad[1]:
         grad_target = (clamped_log_input - clamped_log_input2).mul_(G_weight)
     if ctx.needs_input_grad[2]:
@@ -459,10 +364,10 @@ class _BinaryCrossEntropyNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
-        input, target, weight, G = _wide(input, target, weight, G)
+        input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -481,9 +386,9 @@ class _BinaryCrossEntropyNone(Function):
                 else G * target * weight / torch.where(input_above2, input, 1)
             )
             safe_input = torch.where(input_above, one_minus_input, 1)
-            grad_input = _where(
+            grad_input = rt.where(
                 input_above, G_weight * one_minus_target / safe_input, 0
-            ) - _where(input_above2, G_over_input, 0)
+            ) - rt.where(input_above2, G_over_input, 0)
         if ctx.needs_input_grad[1]:
             grad_target = G_weight * (clamped_log_input - clamped_log_input2)
         if ctx.needs_input_grad[2]:
@@ -594,7 +499,7 @@ def binary_cross_entropy(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight)
-    return _applied(function, input, target, weight)
+    return rt.apply(function, input, target, weight)

@@ -31,82 +31,18 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
+    if rt.unrecorded(input, target, weight, pos_weight):
         return _binary_cross_entropy_with_logits_mean_forward_in_place(
             input, target, weight, pos_weight
         )
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
     pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
         input
@@ -120,8 +56,8 @@ def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_we
 def _binary_cross_entropy_with_logits_mean_forward_in_place(
     input, target, weight, pos_weight
 ):
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
     input_plus_target_input = (
         torch.nn.functional.logsigmoid(input)
@@ -138,7 +74,8 @@ def _binary_cross_entropy_with_logits_mean_forward_in_place(
 
 def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    given = rt.widened(input, target, weight, pos_weight, G)
+    input, target, weight, pos_weight, G = given
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     count = math.prod(input.shape[:-1]) * input.shape[-1]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
@@ -197,10 +134,10 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_with_logits_mean_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         count = math.prod(input.shape[:-1]) * input.shape[-1]
@@ -254,12 +191,12 @@ class _BinaryCrossEntropyWithLogitsMean(Function):
 
 
 def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
+    if rt.unrecorded(input, target, weight, pos_weight):
         return _binary_cross_entropy_with_logits_sum_forward_in_place(
             input, target, weight, pos_weight
         )
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
     pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
         input
@@ -273,8 +210,8 @@ def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_wei
 def _binary_cross_entropy_with_logits_sum_forward_in_place(
     input, target, weight, pos_weight
 ):
-    dtype = _of_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
     input_plus_target_input = (
         torch.nn.functional.logsigmoid(input)
@@ -291,7 +228,8 @@ def _binary_cross_entropy_with_logits_sum_forward_in_place(
 
 def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    given = rt.widened(input, target, weight, pos_weight, G)
+    input, target, weight, pos_weight, G = given
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         minus_input = -input
@@ -347,10 +285,10 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_with_logits_sum_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         if (
@@ -401,12 +339,12 @@ class _BinaryCrossEntropyWithLogitsSum(Function):
 
 
 def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
-    if _alone(input, target, weight, pos_weight):
+    if rt.unrecorded(input, target, weight, pos_weight):
         return _binary_cross_entropy_with_logits_none_forward_in_place(
             input, target, weight, pos_weight
         )
-    dtype = _promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.promoted(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
     pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
         input
@@ -421,8 +359,8 @@ def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_we
 def _binary_cross_entropy_with_logits_none_forward_in_place(
     input, target, weight, pos_weight
 ):
-    dtype = _promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = _wide(input, target, weight, pos_weight)
+    dtype = rt.promoted(input, target, weight, pos_weight)
+    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
     input_plus_target_input = (
         torch.nn.functional.logsigmoid(input)
@@ -438,7 +376,8 @@ def _binary_cross_entropy_with_logits_none_forward_in_place(
 
 def _binary_cross_entropy_with_logits_none_backward(ctx, G):
     input, target, weight, pos_weight = ctx.saved_tensors
-    input, target, weight, pos_weight, G = _wide(input, target, weight, pos_weight, G)
+    given = rt.widened(input, target, weight, pos_weight, G)
+    input, target, weight, pos_weight, G = given
     grad_input = grad_target = grad_weight = grad_pos_weight = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
         minus_input = -input
@@ -492,10 +431,10 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _binary_cross_entropy_with_logits_none_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
-        given = _wide(input, target, weight, pos_weight, G)
+        given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         if (
@@ -707,7 +646,8 @@ def binary_cross_entropy_with_logits(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight, pos_weight = _distinct(input, target, weight, pos_weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        given = rt.distinct(input, target, weight, pos_weight)
+        input, target, weight, pos_weight = given
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, pos_weight)
-    return _applied(function, input, target, weight, pos_weight)
+    return rt.apply(function, input, target, weight, pos_weight)

@@ -16,122 +16,20 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _causal_linear_attention_forward(query, key, value):
-    if _alone(query, key, value):
+    if rt.unrecorded(query, key, value):
         return _causal_linear_attention_forward_in_place(query, key, value)
-    low = _of_product(query, key, value)
+    low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
+    value = rt.cast(low, value)[0]
+    query, key = rt.cast(wide, query, key)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())
     S = (phi.to(low) @ psi.mT.to(low)).tril()
     total = S.sum(-1)
     output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
@@ -139,12 +37,12 @@ def _causal_linear_attention_forward(query, key, value):
 
 
 def _causal_linear_attention_forward_in_place(query, key, value):
-    low = _of_product(query, key, value)
+    low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
+    value = rt.cast(low, value)[0]
+    query, key = rt.cast(wide, query, key)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
     S = (phi.to(low) @ psi.mT.to(low)).tril_()
     total = S.sum(-1)
     output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
@@ -155,8 +53,8 @@ def _causal_linear_attention_backward(ctx, G):
     query, key, value, output, S, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    value, S = _cast(low, value, S)
-    query, key, output, total, G = _cast(wide, query, key, output, total, G)
+    value, S = rt.cast(low, value, S)
+    query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         sum_of_G_output = (G * output).sum(-1, keepdim=True)
@@ -168,18 +66,18 @@ def _causal_linear_attention_backward(ctx, G):
         query_positive = query > 0
         lower_grad_S = grad_S.tril_()
     if ctx.needs_input_grad[0]:
-        psi = _where(key_positive, 1 + key, exp_clamped_key)
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)
         grad_query = (
             (lower_grad_S.to(low) @ psi.to(low))
             .to(wide)
-            .mul_(_where(query_positive, 1, exp_clamped_query))
+            .mul_(rt.where(query_positive, 1, exp_clamped_query))
         )
     if ctx.needs_input_grad[1]:
-        phi = _where(query_positive, 1 + query, exp_clamped_query)
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)
         grad_key = (
             (lower_grad_S.mT.to(low) @ phi.to(low))
             .to(wide)
-            .mul_(_where(key_positive, 1, exp_clamped_key))
+            .mul_(rt.where(key_positive, 1, exp_clamped_key))
         )
     if ctx.needs_input_grad[2]:
         grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
@@ -199,7 +97,7 @@ class _CausalLinearAttention(Function):
         output, S, total = result
         ctx.mark_non_differentiable(S, total)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value)
+        ctx.low = rt.autocast_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -210,24 +108,24 @@ class _CausalLinearAttention(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_S, _grad_total):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _causal_linear_attention_backward(ctx, G)
         query, key, value, output, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        value = _cast(low, value)[0]
-        query, key, output, G = _cast(wide, query, key, output, G)
+        value = rt.cast(low, value)[0]
+        query, key, output, G = rt.cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
-        phi = _where(query_positive, 1 + query, exp_clamped_query)
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)
         exp_clamped_key = key.clamp(max=0).exp()
         key_positive = key > 0
-        psi = _where(key_positive, 1 + key, exp_clamped_key)
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)
         low_phi = phi.to(low)
         S = (low_phi @ psi.mT.to(low)).tril()
         total = S.sum(-1)
@@ -237,12 +135,12 @@ class _CausalLinearAttention(Function):
             ) / total.unsqueeze(-1).to(wide)
             lower_grad_S = grad_S.tril()
         if ctx.needs_input_grad[0]:
-            grad_query = (lower_grad_S.to(low) @ psi.to(low)).to(wide) * _where(
+            grad_query = (lower_grad_S.to(low) @ psi.to(low)).to(wide) * rt.where(
                 query_positive, 1, exp_clamped_query
             )
         if ctx.needs_input_grad[1]:
             lower_grad_S_low_phi = (lower_grad_S.mT.to(low) @ low_phi).to(wide)
-            grad_key = lower_grad_S_low_phi * _where(key_positive, 1, exp_clamped_key)
+            grad_key = lower_grad_S_low_phi * rt.where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value
@@ -355,7 +253,7 @@ def causal_linear_attention(
             f"key but {value.shape[-2]} on axis -2 of value"
         )
     if torch.compiler.is_compiling():
-        query, key, value = _distinct(query, key, value)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value = rt.distinct(query, key, value)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _causal_linear_attention_forward(query, key, value)[0]
-    return _applied(_CausalLinearAttention, query, key, value)[0]
+    return rt.apply(_CausalLinearAttention, query, key, value)[0]

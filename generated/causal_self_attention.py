@@ -37,285 +37,32 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and the tensor that its backward reads."""
-    if not _fuses(query, key, value, mask):
-        shares = _shares(query, key, scale, mask)
-        return shares.to(value.dtype) @ value, shares
-    shape = *query.shape[:-1], value.shape[-1]
-    if query.device.type != "cpu":
-        y = _attended_by_torch(query, key, value, scale, mask)
-        return y, query.new_zeros(shape[:-1])
-    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    added, unseen = _added_mask(query, key, mask)
-    heads = _heads(query, key, value)
-    y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
-    y, lse = _no_view(y.reshape(shape)), lse.reshape(shape[:-1])
-    if unseen is None:
-        return y, lse
-    return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
-
-
-def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
-    """The gradients of query, key and value."""
-    if kept.dim() == query.dim():
-        return _shared_gradients(G, query, key, value, kept, scale)
-    if query.device.type != "cpu":
-        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
-        with torch.enable_grad():
-            y = _attended_by_torch(q, k, v, scale, mask)
-            return torch.autograd.grad(y, (q, k, v), G)
-    # The kernel computes exp(score - lse), which loses precision where both are large.
-    large = 100 if query.dtype is kept.dtype else 10000
-    if not torch.compiler.is_compiling() and not kept.abs().max() < large:
-        shares = _shares(query, key, scale, mask)
-        return _shared_gradients(G, query, key, value, shares, scale)
-    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    added, _ = _added_mask(query, key, mask)
-    heads = _heads(G, query, key, value, output)
-    lse = _with_axes(3, kept)
-    grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
-    pairs = zip(grads, (query, key, value), strict=True)
-    return [g.reshape(x.shape) for g, x in pairs]
-
-
-def _attended_by_torch(query, key, value, scale, mask):
-    """The output alone, by scaled_dot_product_attention of torch."""
-    call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
-    mask = None if causal else mask
-    return call(query, key, value, mask, is_causal=causal, scale=scale)
-
-
-def _shares(query, key, scale, mask):
-    """The softmax of the scores; each row sums to 1."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    own = _alone(query, key, None if mask is True else mask)
-    scores = (query @ key.mT).to(wide)
-    scores = scores.mul_(scale) if own else scores * scale
-    if mask is True:
-        position = _positions(query.shape[-2], query).unsqueeze(1)
-        mask = _positions(key.shape[-2], query) <= position
-    if mask is None or mask.is_floating_point():
-        scores = scores if mask is None else scores + mask
-        return torch.softmax(scores, -1, out=scores if own else None)
-    scores = _where(mask, scores, torch.finfo(wide).min)
-    return _where(mask, torch.softmax(scores, -1, out=scores if own else None), 0)
-
-
-def _shared_gradients(G, query, key, value, shares, scale):
-    """The gradients of query, key and value from the softmax of the scores."""
-    low, wide = query.dtype, shares.dtype
-    slope = (G @ value.mT).to(wide)
-    slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
-    grad_query = (slope @ key).mul_(scale)
-    grad_key = (slope.mT @ query).mul_(scale)
-    return grad_query, grad_key, shares.mT.to(low) @ G
-
-
-def _fuses(query, key, value, mask):
-    """Whether to call the fused kernel of the device."""
-    mask = None if mask is True else mask
-    here = query.device.type == "cpu"
-    if not here and mask is not None and mask.is_floating_point():
-        return False
-    # The CPU kernel is slower on few pairs, and hides a nan where the keys are very few.
-    few = 2**20 if query.dtype is torch.bfloat16 else 2**18
-    enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
-    if here and not (enough and query.shape[-1] == value.shape[-1]):
-        return False
-    if torch.compiler.is_compiling():
-        # An additive mask may make scores large; compiled code has no check for that.
-        return here and _compiles() and (mask is None or mask.dtype is torch.bool)
-    some = query.numel() and key.numel() and value.numel()
-    with torch.no_grad():
-        return bool(some) and _alone(query, key, value, mask)
-
-
-def _heads(*tensors):
-    """The tensors with four axes, the last of them contiguous."""
-    made = [_with_axes(4, x) for x in tensors]
-    return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
-
-
-def _added_mask(query, key, mask):
-    """The mask to add to scores with four axes, and the rows that become nan."""
-    if mask is None or mask is True:
-        return None, None
-    unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
-    if mask.is_floating_point():
-        rows = mask.amax(-1, keepdim=True) == -torch.inf
-        unseen = rows if rows.any() else None
-        added = mask.to(dtype).contiguous()
-    else:
-        added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-            ~mask, -torch.inf
-        )
-    shape = *query.shape[:-1], key.shape[-2]
-    return _with_axes(4, added.expand(shape)), unseen
-
-
-def _with_axes(count, x):
-    """Reshape x to count axes: prepend axes of size 1, or merge the leading ones."""
-    while x.dim() < count:
-        x = x.unsqueeze(0)
-    return x.flatten(0, x.dim() - count) if x.dim() > count else x
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _compiles():
-    """Whether torch.compile traces this, outside export, transforms and forward mode."""
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
-        return False
-    plain = not torch._C._are_functorch_transforms_active()
-    return plain and forward_ad._current_level < 0
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
-    low = _of_product(x, Wq, Wk, Wv)
-    x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
+    low = rt.autocast_product(x, Wq, Wk, Wv)
+    x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
     Q = x @ Wq.mT
     K = x @ Wk.mT
     V = x @ Wv.mT
-    attended = _attended(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
+    attended = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
     output = attended[0]
     kept = attended[1]
     return output, kept, Q, K, V
 
 
 def _causal_self_attention_composed(x, Wq, Wk, Wv):
-    low = _of_product(x, Wq, Wk, Wv)
+    low = rt.autocast_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
-    x, Wq, Wk, Wv = _cast(low, x, Wq, Wk, Wv)
+    x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
     V = x @ Wv.mT
     Q = x @ Wq.mT
     K = x @ Wk.mT
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-    positions_of_x = _positions(x.shape[1], x)
+    positions_of_x = rt.positions(x.shape[1], x)
     x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
     P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
     return P.to(low) @ V
@@ -326,14 +73,14 @@ def _causal_self_attention_backward(ctx, G):
     Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x, Wq, Wk, Wv, output, Q, K, V, G = _cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
-    kept = _cast(wide, kept)[0]
+    x, Wq, Wk, Wv, output, Q, K, V, G = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
+    kept = rt.cast(wide, kept)[0]
     grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    grads = _attended_gradients(
+    grads = rt.attention_backward(
         G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
     )
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        flat_x = _flatten(x, 0, 1)
+        flat_x = rt.flatten(x, 0, 1)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_Q = grads[0]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -343,11 +90,11 @@ def _causal_self_attention_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
     if ctx.needs_input_grad[1]:
-        grad_Wq = _flatten(grad_Q, 0, 1).mT @ flat_x
+        grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ flat_x
     if ctx.needs_input_grad[2]:
-        grad_Wk = _flatten(grad_K, 0, 1).mT @ flat_x
+        grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
     if ctx.needs_input_grad[3]:
-        grad_Wv = _flatten(grad_V, 0, 1).mT @ flat_x
+        grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
     return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 
@@ -364,26 +111,26 @@ class _CausalSelfAttention(Function):
         output, kept, Q, K, V = result
         ctx.mark_non_differentiable(kept, Q, K, V)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x, Wq, Wk, Wv)
+        ctx.low = rt.autocast_product(x, Wq, Wk, Wv)
         ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(x, Wq, Wk, Wv, output, kept, Q, K, V)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V):
         if G is None:
             return (None,) * 4
-        if _compiles() or _alone(G):
+        if rt.compiles() or rt.unrecorded(G):
             return _causal_self_attention_backward(ctx, G)
         x, Wq, Wk, Wv, _, _, _, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x, Wq, Wk, Wv, G = _cast(low, x, Wq, Wk, Wv, G)
+        x, Wq, Wk, Wv, G = rt.cast(low, x, Wq, Wk, Wv, G)
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         Q = x @ Wq.mT
         K = x @ Wk.mT
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-        positions_of_x = _positions(x.shape[1], G)
+        positions_of_x = rt.positions(x.shape[1], G)
         x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
         P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
         if (
@@ -400,7 +147,7 @@ class _CausalSelfAttention(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            flat_x = _flatten(x, 0, 1)
+            flat_x = rt.flatten(x, 0, 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -410,11 +157,11 @@ class _CausalSelfAttention(Function):
         if ctx.needs_input_grad[0]:
             grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
         if ctx.needs_input_grad[1]:
-            grad_Wq = _flatten(grad_Q, 0, 1).mT.to(low) @ flat_x
+            grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ flat_x
         if ctx.needs_input_grad[2]:
-            grad_Wk = _flatten(grad_K, 0, 1).mT.to(low) @ flat_x
+            grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_x
         if ctx.needs_input_grad[3]:
-            grad_Wv = _flatten(grad_V, 0, 1).mT @ flat_x
+            grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 
@@ -522,9 +269,9 @@ def causal_self_attention(
             f"{Wk.shape[0]} on axis 0 of Wk"
         )
     if torch.compiler.is_compiling():
-        x, Wq, Wk, Wv = _distinct(x, Wq, Wk, Wv)
-    if forward_ad._current_level >= 0:
+        x, Wq, Wk, Wv = rt.distinct(x, Wq, Wk, Wv)
+    if rt.forward_mode():
         return _causal_self_attention_composed(x, Wq, Wk, Wv)
     if not torch.is_grad_enabled():
         return _causal_self_attention_forward(x, Wq, Wk, Wv)[0]
-    return _applied(_CausalSelfAttention, x, Wq, Wk, Wv)[0]
+    return rt.apply(_CausalSelfAttention, x, Wq, Wk, Wv)[0]

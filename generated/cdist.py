@@ -12,128 +12,18 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cdist_forward(x1, x2):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _cdist_forward_in_place(x1, x2)
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -149,16 +39,16 @@ def _cdist_forward(x1, x2):
         - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     ).clamp_min(0)
     squared_positive = squared > 0
-    D = _where(squared_positive, torch.where(squared_positive, squared, 1).sqrt(), 0)
+    D = rt.where(squared_positive, torch.where(squared_positive, squared, 1).sqrt(), 0)
     D = D.to(dtype)
     return D, centre
 
 
 def _cdist_forward_in_place(x1, x2):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -176,7 +66,7 @@ def _cdist_forward_in_place(x1, x2):
         .clamp_min_(0)
     )
     squared_positive = squared > 0
-    D = _where(squared_positive, squared.sqrt_(), 0)
+    D = rt.where(squared_positive, squared.sqrt_(), 0)
     D = D.to(dtype)
     return D, centre
 
@@ -185,10 +75,10 @@ def _cdist_backward(ctx, G):
     x1, x2, D, centre = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, D, centre, G = _cast(wide, x1, x2, D, centre, G)
+    x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    grad_squared = _where(D > 0, (0.5 * G).div_(D), 0)
+    grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
         grad_x1 = (
@@ -218,20 +108,20 @@ class _Cdist(Function):
         D, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x1, x2)
+        ctx.low = rt.autocast_product(x1, x2)
         ctx.save_for_backward(x1, x2, D, centre)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        if _alone(G):
+        if rt.unrecorded(G):
             return _cdist_backward(ctx, G)
         x1, x2, D, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, D, G = _cast(wide, x1, x2, D, G)
+        x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
         grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
@@ -242,7 +132,7 @@ class _Cdist(Function):
         )
         x1_centred = x1 - centre.unsqueeze(-2)
         D_positive = D > 0
-        grad_squared = _where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
+        grad_squared = rt.where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
             grad_x1 = 2 * (
@@ -306,7 +196,7 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _cdist_forward(x1, x2)[0]
-    return _applied(_Cdist, x1, x2)[0]
+    return rt.apply(_Cdist, x1, x2)[0]

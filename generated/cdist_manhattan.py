@@ -10,92 +10,28 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cdist_manhattan_forward(x1, x2):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _cdist_manhattan_forward_in_place(x1, x2)
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1).to(dtype)
 
 
 def _cdist_manhattan_forward_in_place(x1, x2):
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).to(dtype)
 
 
 def _cdist_manhattan_backward(ctx, G):
     x1, x2 = ctx.saved_tensors
-    x1, x2, G = _wide(x1, x2, G)
+    x1, x2, G = rt.widened(x1, x2, G)
     grad_x1 = grad_x2 = None
     sign_x1_minus_x2_G = (
         (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_(G.unsqueeze(-1))
@@ -121,10 +57,10 @@ class _CdistManhattan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _cdist_manhattan_backward(ctx, G)
         x1, x2 = ctx.saved_tensors
-        x1, x2, G = _wide(x1, x2, G)
+        x1, x2, G = rt.widened(x1, x2, G)
         grad_x1 = grad_x2 = None
         G_sign_x1_minus_x2 = (
             G.unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
@@ -195,7 +131,7 @@ def cdist_manhattan(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _cdist_manhattan_forward(x1, x2)
-    return _applied(_CdistManhattan, x1, x2)
+    return rt.apply(_CdistManhattan, x1, x2)

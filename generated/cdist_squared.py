@@ -10,97 +10,18 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cdist_squared_forward(x1, x2):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _cdist_squared_forward_in_place(x1, x2)
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -120,10 +41,10 @@ def _cdist_squared_forward(x1, x2):
 
 
 def _cdist_squared_forward_in_place(x1, x2):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -148,7 +69,7 @@ def _cdist_squared_backward(ctx, G):
     x1, x2, centre = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, G = _cast(wide, x1, x2, centre, G)
+    x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
@@ -180,20 +101,20 @@ class _CdistSquared(Function):
         _, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x1, x2)
+        ctx.low = rt.autocast_product(x1, x2)
         ctx.save_for_backward(x1, x2, centre)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        if _alone(G):
+        if rt.unrecorded(G):
             return _cdist_squared_backward(ctx, G)
         x1, x2, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, G = _cast(wide, x1, x2, G)
+        x1, x2, G = rt.cast(wide, x1, x2, G)
         grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
@@ -272,7 +193,7 @@ def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _cdist_squared_forward(x1, x2)[0]
-    return _applied(_CdistSquared, x1, x2)[0]
+    return rt.apply(_CdistSquared, x1, x2)[0]

@@ -10,13 +10,7 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _channel_shuffle_forward(input, groups):
@@ -46,7 +40,7 @@ def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
             f"channel_shuffle: input must be a tensor, not {type(input).__name__}"
         )
     if type(groups) is not int:
-        groups = _integer(groups, "channel_shuffle: groups")
+        groups = rt.integer(groups, "channel_shuffle: groups")
     if input.dim() < 2:
         raise ValueError(
             "channel_shuffle: input must have at least 2 axes [n, (g c), *q], not "

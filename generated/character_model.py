@@ -41,125 +41,18 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
-    low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
-    dtype = _of_float32(C, W1, b1, W2, b2, bngain, bnbias)
+    low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
+    dtype = rt.autocast_float32(C, W1, b1, W2, b2, bngain, bnbias)
     wide = torch.promote_types(low, torch.float32)
-    C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
-    bngain, bnbias = _cast(wide, bngain, bnbias)
+    C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
+    bngain, bnbias = rt.cast(wide, bngain, bnbias)
     emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)
     embcat = emb.flatten(1, 2)
     hprebn = embcat @ W1 + b1
@@ -198,8 +91,8 @@ def _character_model_backward(ctx, G):
     C_shape = ctx.C_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    C, W1, W2 = _cast(low, C, W1, W2)
-    given = _cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
+    C, W1, W2 = rt.cast(low, C, W1, W2)
+    given = rt.cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
     bngain, bnbias, bndiff, bnvar_inv, logits, G = given
     needs = ctx.needs_input_grad
     needs_flat_Xb = needs[0] or needs[1]
@@ -242,8 +135,8 @@ def _character_model_backward(ctx, G):
             grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1])).to(wide),
         )
     if needs[1]:
-        emb = _unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
-        embcat = _flatten(emb, 1, 2)
+        emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
+        embcat = rt.flatten(emb, 1, 2)
         grad_W1 = embcat.mT @ low_grad_hprebn
     if needs[2]:
         grad_b1 = G.new_zeros(b1_shape)
@@ -282,7 +175,7 @@ class _CharacterModel(Function):
         _, bndiff, bnvar_inv, logits = output
         ctx.mark_non_differentiable(bndiff, bnvar_inv, logits)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(C, W1, b1, W2, b2, bngain, bnbias)
+        ctx.low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.eps = eps
         ctx.b1_shape = b1.shape
         ctx.Xb_shape = Xb.shape
@@ -292,19 +185,19 @@ class _CharacterModel(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
         if G is None:
             return (None,) * 10
-        if _alone(G):
+        if rt.unrecorded(G):
             return _character_model_backward(ctx, G)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, _, _, _ = ctx.saved_tensors
         eps = ctx.eps
         b1_shape = ctx.b1_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        C, W1, b1, W2, b2 = _cast(low, C, W1, b1, W2, b2)
-        bngain, bnbias, G = _cast(wide, bngain, bnbias, G)
+        C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
+        bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
         needs = ctx.needs_input_grad
         needs_low_grad_hprebn = needs[0] or needs[1]
         needs_sum_of_grad_hpreact = needs_low_grad_hprebn or needs[5]
@@ -315,8 +208,8 @@ class _CharacterModel(Function):
         grad_bnbias = None
         if needs_grad_logits:
             flat_Xb = Xb.flatten()
-            emb = _unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
-            embcat = _flatten(emb, 1, 2)
+            emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
+            embcat = rt.flatten(emb, 1, 2)
             hprebn = embcat @ W1 + b1
             wide_hprebn = hprebn.to(wide)
             bnmeani = wide_hprebn.mean(0)
@@ -471,7 +364,7 @@ def character_model(
             f"character_model: Yb must be a tensor, not {type(Yb).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "character_model: eps")
+        eps = rt.number(eps, "character_model: eps")
     if C.dim() != 2:
         raise ValueError(f"character_model: C must have 2 axes [v, d], not {C.dim()}")
     if W1.dim() != 2:
@@ -606,11 +499,11 @@ def character_model(
             f"{Yb.shape[0]} on axis 0 of Yb"
         )
     if torch.compiler.is_compiling():
-        given = _distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
+        given = rt.distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = _character_model_forward(
             C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps
         )
         return result[0]
-    return _applied(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]
+    return rt.apply(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]

@@ -10,67 +10,14 @@ Gradients, where G is the cotangent of C:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _alike(*tensors):
-    """Cast the tensors to their promoted dtype; None stays None."""
-    given = [x.dtype for x in tensors if x is not None]
-    dtype, alike = given[0], True
-    for other in given:
-        if other is not dtype:
-            dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _concat_forward(A, B, dim):
-    dtype = _promoted(A, B)
-    A, B = _alike(A, B)
+    dtype = rt.promoted(A, B)
+    A, B = rt.cast_alike(A, B)
     return torch.cat((A, B), dim).to(dtype)
 
 
@@ -121,7 +68,7 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
     if not isinstance(B, torch.Tensor):
         raise TypeError(f"concat: B must be a tensor, not {type(B).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "concat: dim")
+        dim = rt.integer(dim, "concat: dim")
     if A.dim() < 1:
         raise ValueError(
             f"concat: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
@@ -160,7 +107,7 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
             "on"
         )
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _concat_forward(A, B, dim)
-    return _applied(_Concat, A, B, dim)
+    return rt.apply(_Concat, A, B, dim)

@@ -11,102 +11,19 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _conv_transpose1d_forward(
     input, weight, bias, stride, padding, output_padding, dilation
 ):
-    if _alone(input, weight, bias):
-        return _conv_transpose1d_forward_in_place(
-            input, weight, bias, stride, padding, output_padding, dilation
-        )
-    low = _of_product(input, weight, bias)
-    dtype = _promoted(input, weight, bias)
+    low = rt.autocast_product(input, weight, bias)
+    dtype = rt.promoted(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    input, weight = _cast(low, input, weight)
-    bias = _cast(wide, bias)[0]
+    input, weight = rt.cast(low, input, weight)
+    bias = rt.cast(wide, bias)[0]
     conv_of_input = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
@@ -114,24 +31,6 @@ def _conv_transpose1d_forward(
         conv_of_input.to(wide), (-padding, output_padding - padding)
     )
     output = padded_input if bias is None else bias.unsqueeze(1) + padded_input
-    return output.to(dtype)
-
-
-def _conv_transpose1d_forward_in_place(
-    input, weight, bias, stride, padding, output_padding, dilation
-):
-    low = _of_product(input, weight, bias)
-    dtype = _promoted(input, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    input, weight = _cast(low, input, weight)
-    bias = _cast(wide, bias)[0]
-    conv_of_input = torch.nn.functional.conv_transpose1d(
-        input, weight, stride=stride, dilation=dilation
-    )
-    padded_input = torch.nn.functional.pad(
-        conv_of_input.to(wide), (-padding, output_padding - padding)
-    )
-    output = padded_input if bias is None else padded_input.add_(bias.unsqueeze(1))
     return output.to(dtype)
 
 
@@ -147,7 +46,7 @@ class _ConvTranspose1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, bias, stride, padding, output_padding, dilation = inputs
-        ctx.low = _of_product(input, weight, bias)
+        ctx.low = rt.autocast_product(input, weight, bias)
         ctx.stride = stride
         ctx.padding = padding
         ctx.output_padding = output_padding
@@ -159,7 +58,7 @@ class _ConvTranspose1d(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         stride = ctx.stride
@@ -169,8 +68,8 @@ class _ConvTranspose1d(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, weight = _cast(low, input, weight)
-        G = _cast(wide, G)[0]
+        input, weight = rt.cast(low, input, weight)
+        G = rt.cast(wide, G)[0]
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             padded_G = torch.nn.functional.pad(
@@ -228,13 +127,13 @@ def conv_transpose1d(
             f"conv_transpose1d: weight must be a tensor, not {type(weight).__name__}"
         )
     if type(stride) is not int:
-        stride = _integer(stride, "conv_transpose1d: stride")
+        stride = rt.integer(stride, "conv_transpose1d: stride")
     if type(padding) is not int:
-        padding = _integer(padding, "conv_transpose1d: padding")
+        padding = rt.integer(padding, "conv_transpose1d: padding")
     if type(output_padding) is not int:
-        output_padding = _integer(output_padding, "conv_transpose1d: output_padding")
+        output_padding = rt.integer(output_padding, "conv_transpose1d: output_padding")
     if type(dilation) is not int:
-        dilation = _integer(dilation, "conv_transpose1d: dilation")
+        dilation = rt.integer(dilation, "conv_transpose1d: dilation")
     if input.dim() != 3:
         raise ValueError(
             f"conv_transpose1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -303,11 +202,11 @@ def conv_transpose1d(
     if dilation < 1:
         raise ValueError(f"conv_transpose1d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _conv_transpose1d_forward(
             input, weight, bias, stride, padding, output_padding, dilation
         )
-    return _applied(
+    return rt.apply(
         _ConvTranspose1d, input, weight, bias, stride, padding, output_padding, dilation
     )

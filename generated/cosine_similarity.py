@@ -12,130 +12,14 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cosine_similarity_forward(x1, x2, dim, eps):
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     norm1 = x1.square().sum(dim).sqrt()
     norm2 = x2.square().sum(dim).sqrt()
     output = (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
@@ -147,7 +31,7 @@ def _cosine_similarity_backward(ctx, G):
     x1, x2, output, norm1, norm2 = ctx.saved_tensors
     dim = ctx.dim
     eps = ctx.eps
-    x1, x2, output, norm1, norm2, G = _wide(x1, x2, output, norm1, norm2, G)
+    x1, x2, output, norm1, norm2, G = rt.widened(x1, x2, output, norm1, norm2, G)
     grad_x1 = grad_x2 = None
     minus_G_output = -G * output
     clamped_norm1 = norm1.clamp(min=eps)
@@ -157,16 +41,16 @@ def _cosine_similarity_backward(ctx, G):
     )
     if ctx.needs_input_grad[0]:
         norm1_above = norm1 >= eps
-        grad_norm1 = _where(norm1_above, minus_G_output / clamped_norm1, 0)
+        grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
         grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-        grad_x1 = _where(norm1_above.unsqueeze(dim), grad_norm1_x1, 0).addcmul_(
+        grad_x1 = rt.where(norm1_above.unsqueeze(dim), grad_norm1_x1, 0).addcmul_(
             G_over_norm1_norm2, x2
         )
     if ctx.needs_input_grad[1]:
         norm2_above = norm2 >= eps
-        grad_norm2 = _where(norm2_above, minus_G_output / clamped_norm2, 0)
+        grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
         grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-        grad_x2 = _where(norm2_above.unsqueeze(dim), grad_norm2_x2, 0).addcmul_(
+        grad_x2 = rt.where(norm2_above.unsqueeze(dim), grad_norm2_x2, 0).addcmul_(
             G_over_norm1_norm2, x1
         )
     return grad_x1, grad_x2, None, None
@@ -193,12 +77,12 @@ class _CosineSimilarity(Function):
     def backward(ctx, G, _grad_norm1, _grad_norm2):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _cosine_similarity_backward(ctx, G)
         x1, x2, output, _, _ = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
-        x1, x2, output, G = _wide(x1, x2, output, G)
+        x1, x2, output, G = rt.widened(x1, x2, output, G)
         grad_x1 = grad_x2 = None
         norm1 = x1.square().sum(dim).sqrt()
         minus_G_output = -G * output
@@ -210,7 +94,7 @@ class _CosineSimilarity(Function):
         )
         if ctx.needs_input_grad[0]:
             norm1_above = norm1 >= eps
-            grad_norm1 = _where(
+            grad_norm1 = rt.where(
                 norm1_above,
                 minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
                 0,
@@ -218,15 +102,15 @@ class _CosineSimilarity(Function):
             spread_norm1_above = norm1_above.unsqueeze(dim)
             grad_norm1_x1 = (
                 grad_norm1.unsqueeze(dim)
-                / _where(spread_norm1_above, norm1.unsqueeze(dim), 1)
+                / rt.where(spread_norm1_above, norm1.unsqueeze(dim), 1)
                 * x1
             )
             grad_x1 = (
-                _where(spread_norm1_above, grad_norm1_x1, 0) + G_over_norm1_norm2 * x2
+                rt.where(spread_norm1_above, grad_norm1_x1, 0) + G_over_norm1_norm2 * x2
             )
         if ctx.needs_input_grad[1]:
             norm2_above = norm2 >= eps
-            grad_norm2 = _where(
+            grad_norm2 = rt.where(
                 norm2_above,
                 minus_G_output / torch.where(norm2_above, clamped_norm2, 1),
                 0,
@@ -234,11 +118,11 @@ class _CosineSimilarity(Function):
             spread_norm2_above = norm2_above.unsqueeze(dim)
             grad_norm2_x2 = (
                 grad_norm2.unsqueeze(dim)
-                / _where(spread_norm2_above, norm2.unsqueeze(dim), 1)
+                / rt.where(spread_norm2_above, norm2.unsqueeze(dim), 1)
                 * x2
             )
             grad_x2 = (
-                _where(spread_norm2_above, grad_norm2_x2, 0) + G_over_norm1_norm2 * x1
+                rt.where(spread_norm2_above, grad_norm2_x2, 0) + G_over_norm1_norm2 * x1
             )
         return grad_x1, grad_x2, None, None
 
@@ -274,9 +158,9 @@ def cosine_similarity(
             f"cosine_similarity: x2 must be a tensor, not {type(x2).__name__}"
         )
     if type(dim) is not int:
-        dim = _integer(dim, "cosine_similarity: dim")
+        dim = rt.integer(dim, "cosine_similarity: dim")
     if type(eps) is not float:
-        eps = _number(eps, "cosine_similarity: eps")
+        eps = rt.number(eps, "cosine_similarity: eps")
     if x1.dim() < 1:
         raise ValueError(
             "cosine_similarity: x1 must have at least 1 axis [*p, k, *q], not "
@@ -331,7 +215,7 @@ def cosine_similarity(
             f"but {x2.shape[dim]} on axis {dim} of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _cosine_similarity_forward(x1, x2, dim, eps)[0]
-    return _applied(_CosineSimilarity, x1, x2, dim, eps)[0]
+    return rt.apply(_CosineSimilarity, x1, x2, dim, eps)[0]

@@ -27,228 +27,25 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = _no_view(_logsoftmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         split_weight_at_target = (
@@ -267,11 +64,11 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         )
         weight_F_at_target = (
             (1 - label_smoothing)
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * split_weight_at_target
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
             label_smoothing_F
@@ -292,15 +89,15 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
 
 
 def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = _logsoftmax(input, 1)
+        F = rt.log_softmax(input, 1)
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         split_weight_at_target = (
@@ -319,11 +116,11 @@ def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoo
         )
         weight_F_at_target = (
             (1 - label_smoothing)
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * split_weight_at_target
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
             label_smoothing_F
@@ -348,7 +145,7 @@ def _cross_entropy_mean_backward(ctx, G):
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, average, F, count, G = _wide(weight, average, F, count, G)
+    weight, average, F, count, G = rt.widened(weight, average, F, count, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
     G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
@@ -369,7 +166,7 @@ def _cross_entropy_mean_backward(ctx, G):
             if weight is None
             else (
                 G_over_count
-                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             ).unsqueeze(1)
         )
         G_over_count_with_weight = (
@@ -377,11 +174,11 @@ def _cross_entropy_mean_backward(ctx, G):
             if weight is None
             else spread_G_over_count
         )
-        G_over_count_by_target = _scatter_added(
+        G_over_count_by_target = rt.scatter_add(
             spread_G_weight, 1, spread_target, G_over_count_with_weight
         )
-        grad_input = _masked_(
-            _logsoftmax_slope(G_over_count_by_target, F, 1), spread_target2
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(G_over_count_by_target, F, 1), spread_target2
         ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         G_sum_of_masked_F = (
@@ -393,7 +190,7 @@ def _cross_entropy_mean_backward(ctx, G):
             (target.shape[0] * target.shape[1],)
         )
         masked_G_over_count = torch.where(
-            target_differs, G_over_count * _gathered(F, 1, spread_target).squeeze(1), 0
+            target_differs, G_over_count * rt.gather(F, 1, spread_target).squeeze(1), 0
         ).reshape((target.shape[0] * target.shape[1],))
         zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
         grad_weight = (
@@ -435,7 +232,7 @@ class _CrossEntropyMean(Function):
     def backward(ctx, G, G_F, _grad_count):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_mean_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -445,7 +242,7 @@ class _CrossEntropyMean(Function):
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, average, F, G, G_F = _wide(weight, average, F, G, G_F)
+        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         target_differs = target != ignore_index
@@ -454,7 +251,7 @@ class _CrossEntropyMean(Function):
         split_weight = (
             None
             if weight is None
-            else _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
         )
         count = (
             target_differs.sum(dtype=G.dtype)
@@ -466,23 +263,24 @@ class _CrossEntropyMean(Function):
         G_over_count = -(1 - label_smoothing) * G / count
         spread_target2 = target_differs.unsqueeze(1)
         if ctx.needs_input_grad[0]:
+            full_weight = (
+                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            )
+            masked_G_full_weight = rt.where(
+                spread_target2, G_over_F_size_count * full_weight.unsqueeze(1), 0
+            )
             masked_G_over_count = (
                 torch.where(target_differs, G_over_count, 0)
                 if weight is None
                 else torch.where(target_differs, G_over_count * split_weight, 0)
             )
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            G_over_count_by_target = _scatter_added(
-                _where(
-                    spread_target2, G_over_F_size_count * full_weight.unsqueeze(1), 0
+            spread_G_over_count = masked_G_over_count.unsqueeze(1)
+            grad_F = rt.add_cotangent(
+                rt.scatter_add(
+                    masked_G_full_weight, 1, spread_target, spread_G_over_count
                 ),
-                1,
-                spread_target,
-                masked_G_over_count.unsqueeze(1),
+                G_F,
             )
-            grad_F = _with_cotangent(G_over_count_by_target, G_F)
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -496,7 +294,7 @@ class _CrossEntropyMean(Function):
             )
             reshaped_G_over_count = torch.where(
                 target_differs,
-                G_over_count * _gathered(F, 1, spread_target).squeeze(1),
+                G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
                 0,
             ).reshape((target.shape[0] * target.shape[1],))
             zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
@@ -509,15 +307,15 @@ class _CrossEntropyMean(Function):
 
 
 def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = _no_view(_logsoftmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -536,11 +334,11 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         )
         weight_F_at_target = (
             (1 - label_smoothing)
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * split_weight_at_target
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
             label_smoothing_F
@@ -555,15 +353,15 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
 
 
 def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = _logsoftmax(input, 1)
+        F = rt.log_softmax(input, 1)
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -582,11 +380,11 @@ def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoot
         )
         weight_F_at_target = (
             (1 - label_smoothing)
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * split_weight_at_target
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
             label_smoothing_F
@@ -605,7 +403,7 @@ def _cross_entropy_sum_backward(ctx, G):
     label_smoothing = ctx.label_smoothing
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
     G_over_F_size = -label_smoothing * G / F.shape[1]
@@ -626,7 +424,7 @@ def _cross_entropy_sum_backward(ctx, G):
             if weight is None
             else (
                 label_smoothing_G
-                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             ).unsqueeze(1)
         )
         G_with_weight = (
@@ -634,9 +432,9 @@ def _cross_entropy_sum_backward(ctx, G):
             if weight is None
             else spread_G_weight_with_target
         )
-        G_by_target = _scatter_added(spread_G_weight, 1, spread_target, G_with_weight)
-        grad_input = _masked_(
-            _logsoftmax_slope(G_by_target, F, 1), spread_target2
+        G_by_target = rt.scatter_add(spread_G_weight, 1, spread_target, G_with_weight)
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(G_by_target, F, 1), spread_target2
         ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         G_sum_of_masked_F = (
@@ -646,7 +444,7 @@ def _cross_entropy_sum_backward(ctx, G):
         )
         masked_G_F_at_target = torch.where(
             target_differs,
-            label_smoothing_G * _gathered(F, 1, spread_target).squeeze(1),
+            label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
             0,
         ).reshape((target.shape[0] * target.shape[1],))
         grad_weight = (
@@ -685,7 +483,7 @@ class _CrossEntropySum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_sum_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -695,7 +493,7 @@ class _CrossEntropySum(Function):
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         G_over_F_size = -label_smoothing * G / F.shape[1]
@@ -706,26 +504,26 @@ class _CrossEntropySum(Function):
         label_smoothing_G = -(1 - label_smoothing) * G
         spread_target2 = target_differs.unsqueeze(1)
         if ctx.needs_input_grad[0]:
+            full_weight = (
+                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            )
+            masked_G_full_weight = rt.where(
+                spread_target2, G_over_F_size * full_weight.unsqueeze(1), 0
+            )
             split_weight = (
                 None
                 if weight is None
-                else _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
             masked_G_split_weight = (
                 torch.where(target_differs, label_smoothing_G, 0)
                 if weight is None
                 else torch.where(target_differs, label_smoothing_G * split_weight, 0)
             )
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            spread_G = masked_G_split_weight.unsqueeze(1)
+            grad_F = rt.add_cotangent(
+                rt.scatter_add(masked_G_full_weight, 1, spread_target, spread_G), G_F
             )
-            G_by_target = _scatter_added(
-                _where(spread_target2, G_over_F_size * full_weight.unsqueeze(1), 0),
-                1,
-                spread_target,
-                masked_G_split_weight.unsqueeze(1),
-            )
-            grad_F = _with_cotangent(G_by_target, G_F)
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -736,7 +534,7 @@ class _CrossEntropySum(Function):
             )
             masked_G_F_at_target = torch.where(
                 target_differs,
-                label_smoothing_G * _gathered(F, 1, spread_target).squeeze(1),
+                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
                 0,
             ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
@@ -748,15 +546,15 @@ class _CrossEntropySum(Function):
 
 
 def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = _no_view(_logsoftmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -775,11 +573,11 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         )
         weight_F_at_target = (
             (1 - label_smoothing)
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * split_weight_at_target
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
             label_smoothing_F
@@ -789,20 +587,20 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         loss = torch.where(
             target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
         ).reshape((input_shape[0], *q_shape))
-        loss = _no_view(loss.to(dtype))
+        loss = rt.no_view(loss.to(dtype))
         return loss, F
 
 
 def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = _of_float32(input, weight)
-    with _exact(input):
-        input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    with rt.no_autocast(input):
+        input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = _logsoftmax(input, 1)
+        F = rt.log_softmax(input, 1)
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -821,11 +619,11 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
         )
         weight_F_at_target = (
             (1 - label_smoothing)
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
             * split_weight_at_target
-            * _gathered(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
             label_smoothing_F
@@ -835,7 +633,7 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
         loss = torch.where(
             target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
         ).reshape((input_shape[0], *q_shape))
-        return _no_view(loss.to(dtype))
+        return rt.no_view(loss.to(dtype))
 
 
 def _cross_entropy_none_backward(ctx, G):
@@ -845,7 +643,7 @@ def _cross_entropy_none_backward(ctx, G):
     q_shape = ctx.q_shape
     weight_shape = ctx.weight_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     q_size = math.prod(q_shape)
     target = target.reshape((input_shape[0], q_size))
@@ -862,7 +660,7 @@ def _cross_entropy_none_backward(ctx, G):
             label_smoothing_G
             if weight is None
             else label_smoothing_G
-            * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
         )
         spread_G_weight = G_weight.unsqueeze(1)
         full_weight = (
@@ -872,16 +670,16 @@ def _cross_entropy_none_backward(ctx, G):
             minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
         )
         label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
-        scatter_added = _scatter_added_(
+        scatter_add = rt.scatter_add_(
             label_smoothing_G2, 1, spread_target, spread_G_weight
         )
-        grad_input = _masked_(
-            _logsoftmax_slope(scatter_added, F, 1), spread_target2
+        grad_input = rt.keep_where_(
+            rt.log_softmax_backward(scatter_add, F, 1), spread_target2
         ).reshape(input_shape)
     if ctx.needs_input_grad[2]:
         masked_G_F_at_target = torch.where(
             target_differs,
-            label_smoothing_G * _gathered(F, 1, spread_target).squeeze(1),
+            label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
             0,
         ).reshape((target.shape[0] * target.shape[1],))
         masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
@@ -926,7 +724,7 @@ class _CrossEntropyNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_none_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -936,7 +734,7 @@ class _CrossEntropyNone(Function):
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
@@ -953,13 +751,13 @@ class _CrossEntropyNone(Function):
                 label_smoothing_G
                 if weight is None
                 else label_smoothing_G
-                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
             spread_G_weight = G_weight.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            G_weight_by_target = _scatter_added(
+            G_weight_by_target = rt.scatter_add(
                 minus_label_smoothing
                 * full_weight.unsqueeze(1)
                 / F.shape[1]
@@ -968,7 +766,7 @@ class _CrossEntropyNone(Function):
                 spread_target,
                 spread_G_weight,
             )
-            grad_F = _with_cotangent(
+            grad_F = rt.add_cotangent(
                 torch.where(spread_target2, G_weight_by_target, 0), G_F
             )
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
@@ -976,7 +774,7 @@ class _CrossEntropyNone(Function):
         if ctx.needs_input_grad[2]:
             masked_G_F_at_target = torch.where(
                 target_differs,
-                label_smoothing_G * _gathered(F, 1, spread_target).squeeze(1),
+                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
                 0,
             ).reshape((target.shape[0] * target.shape[1],))
             masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
@@ -1052,9 +850,9 @@ def cross_entropy(
             f"cross_entropy: target must be a tensor, not {type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "cross_entropy: ignore_index")
+        ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
     if type(label_smoothing) is not float:
-        label_smoothing = _number(label_smoothing, "cross_entropy: label_smoothing")
+        label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
     if input.dim() < 2:
         raise ValueError(
             "cross_entropy: input must have at least 2 axes [n, c, *q], not "
@@ -1131,9 +929,9 @@ def cross_entropy(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode():
         return composed(input, target, weight, ignore_index, label_smoothing)
     if not torch.is_grad_enabled():
         return forward(input, target, weight, ignore_index, label_smoothing)[0]
-    return _applied(function, input, target, weight, ignore_index, label_smoothing)[0]
+    return rt.apply(function, input, target, weight, ignore_index, label_smoothing)[0]

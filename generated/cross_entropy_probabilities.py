@@ -36,127 +36,24 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _cross_entropy_probabilities_mean_forward_in_place(
             input, target, weight, label_smoothing
         )
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _no_view(_logsoftmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -170,14 +67,14 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
 
 
 def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _logsoftmax(input, 1)
+    F = rt.log_softmax(input, 1)
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -192,14 +89,14 @@ def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoo
 def _cross_entropy_probabilities_mean_forward_in_place(
     input, target, weight, label_smoothing
 ):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _no_view(_logsoftmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))
     target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
@@ -218,7 +115,7 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
+    target, weight, F, G = rt.widened(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     one_minus_label_smoothing = 1 - label_smoothing
@@ -235,7 +132,7 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
             if ctx.needs_input_grad[2]
             else label_smoothing_plus_label_smoothing.mul_(minus_G_over_count)
         )
-        grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
+        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         label_smoothing_G = (
             -one_minus_label_smoothing * G
@@ -284,7 +181,7 @@ class _CrossEntropyProbabilitiesMean(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_probabilities_mean_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -293,7 +190,7 @@ class _CrossEntropyProbabilitiesMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         one_minus_label_smoothing = 1 - label_smoothing
@@ -307,7 +204,7 @@ class _CrossEntropyProbabilitiesMean(Function):
             minus_G_weight = (
                 minus_G if weight is None else minus_G * weight.unsqueeze(1)
             )
-            grad_F = _with_cotangent(
+            grad_F = rt.add_cotangent(
                 minus_G_weight
                 / (target.shape[0] * target.shape[2])
                 * label_smoothing_plus_label_smoothing,
@@ -334,18 +231,18 @@ class _CrossEntropyProbabilitiesMean(Function):
 
 
 def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _cross_entropy_probabilities_sum_forward_in_place(
             input, target, weight, label_smoothing
         )
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _no_view(_logsoftmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -359,14 +256,14 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
 
 
 def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _logsoftmax(input, 1)
+    F = rt.log_softmax(input, 1)
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -381,14 +278,14 @@ def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoot
 def _cross_entropy_probabilities_sum_forward_in_place(
     input, target, weight, label_smoothing
 ):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _no_view(_logsoftmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))
     target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
@@ -407,7 +304,7 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
+    target, weight, F, G = rt.widened(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     one_minus_label_smoothing = 1 - label_smoothing
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -422,7 +319,7 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
             if weight is None
             else minus_G * weight.unsqueeze(1) * label_smoothing_plus_label_smoothing
         )
-        grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
+        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         label_smoothing_G = (
             -one_minus_label_smoothing * G * F
@@ -465,7 +362,7 @@ class _CrossEntropyProbabilitiesSum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_probabilities_sum_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -474,7 +371,7 @@ class _CrossEntropyProbabilitiesSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -488,9 +385,9 @@ class _CrossEntropyProbabilitiesSum(Function):
             minus_G = -G
         if ctx.needs_input_grad[0]:
             grad_F = (
-                _with_cotangent(minus_G * label_smoothing_plus_label_smoothing, G_F)
+                rt.add_cotangent(minus_G * label_smoothing_plus_label_smoothing, G_F)
                 if weight is None
-                else _with_cotangent(
+                else rt.add_cotangent(
                     minus_G
                     * weight.unsqueeze(1)
                     * label_smoothing_plus_label_smoothing,
@@ -514,18 +411,18 @@ class _CrossEntropyProbabilitiesSum(Function):
 
 
 def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _cross_entropy_probabilities_none_forward_in_place(
             input, target, weight, label_smoothing
         )
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _no_view(_logsoftmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -533,19 +430,19 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     loss = (-(weight_F * target_plus_label_smoothing).sum(1)).reshape(
         (input_shape[0], *q_shape)
     )
-    loss = _no_view(loss.to(dtype))
+    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 
 def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoothing):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _logsoftmax(input, 1)
+    F = rt.log_softmax(input, 1)
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -553,20 +450,20 @@ def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoo
     loss = (-(weight_F * target_plus_label_smoothing).sum(1)).reshape(
         (input_shape[0], *q_shape)
     )
-    return _no_view(loss.to(dtype))
+    return rt.no_view(loss.to(dtype))
 
 
 def _cross_entropy_probabilities_none_forward_in_place(
     input, target, weight, label_smoothing
 ):
-    dtype = _of_float32(input, target, weight)
-    input, target, weight = _wide(input, target, weight)
+    dtype = rt.autocast_float32(input, target, weight)
+    input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = _no_view(_logsoftmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))
     target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
@@ -574,7 +471,7 @@ def _cross_entropy_probabilities_none_forward_in_place(
     loss = (-target_plus_label_smoothing.mul_(weight_F).sum(1)).reshape(
         (input_shape[0], *q_shape)
     )
-    loss = _no_view(loss.to(dtype))
+    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 
@@ -584,7 +481,7 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    target, weight, F, G = _wide(target, weight, F, G)
+    target, weight, F, G = rt.widened(target, weight, F, G)
     grad_input = grad_target = grad_weight = None
     q_size = math.prod(q_shape)
     G = G.reshape((input_shape[0], q_size))
@@ -602,7 +499,7 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
                 label_smoothing_plus_label_smoothing
             )
         )
-        grad_input = _logsoftmax_slope(grad_F, F, 1).reshape(input_shape)
+        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         label_smoothing_weight = (
             -one_minus_label_smoothing * G.unsqueeze(1) * F
@@ -649,7 +546,7 @@ class _CrossEntropyProbabilitiesNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _cross_entropy_probabilities_none_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -658,7 +555,7 @@ class _CrossEntropyProbabilitiesNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = _wide(target, weight, F, G, G_F)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
         q_size = math.prod(q_shape)
         G = G.reshape((input_shape[0], q_size))
@@ -671,11 +568,11 @@ class _CrossEntropyProbabilitiesNone(Function):
             )
         if ctx.needs_input_grad[0]:
             grad_F = (
-                _with_cotangent(
+                rt.add_cotangent(
                     -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
                 )
                 if weight is None
-                else _with_cotangent(
+                else rt.add_cotangent(
                     (-weight).unsqueeze(1)
                     * G.unsqueeze(1)
                     * label_smoothing_plus_label_smoothing,
@@ -762,7 +659,7 @@ def cross_entropy_probabilities(
             f"{type(target).__name__}"
         )
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "cross_entropy_probabilities: label_smoothing"
         )
     if input.dim() < 2:
@@ -854,9 +751,9 @@ def cross_entropy_probabilities(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0:
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode():
         return composed(input, target, weight, label_smoothing)
     if not torch.is_grad_enabled():
         return forward(input, target, weight, label_smoothing)[0]
-    return _applied(function, input, target, weight, label_smoothing)[0]
+    return rt.apply(function, input, target, weight, label_smoothing)[0]

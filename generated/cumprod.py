@@ -23,168 +23,14 @@ where
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _product_of_others(x, dim):
-    """The product of all other elements along dim.
-
-    Divides the whole product by x, unless a partial product may be 0, subnormal or infinite.
-    """
-    if x.device.type == "cpu" and _alone(x):
-        least = x.abs().clamp_(max=1).prod(dim, keepdim=True)
-        whole = x.prod(dim, keepdim=True)
-        if ((least >= torch.finfo(x.dtype).smallest_normal) & whole.isfinite()).all():
-            return whole / x
-    x = x.movedim(dim, -1)
-    one = torch.ones_like(x[..., :1])
-    left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
-    right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
-    return (left * right).movedim(-1, dim)
-
-
-def _product_before(x, dim):
-    """The product of all earlier elements along dim."""
-    x = x.movedim(dim, -1)
-    one = torch.ones_like(x[..., :1])
-    return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
-
-
-def _recurrence(x, w, dim):
-    """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
-    x, w = x.movedim(dim, -1), w.movedim(dim, -1)
-    n = x.shape[-1]
-    if n > 1:
-        if n % 2:
-            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
-        even, odd = x[..., ::2], x[..., 1::2]
-        to_odd, to_even = w[..., 1::2], w[..., 2::2]
-        to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
-        even = _recurrence(even + to_odd * odd, to_pair, -1)
-        odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
-        pairs = torch.stack((even, odd), -1)
-        x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))
-        x = x[..., :n] if n % 2 else x
-    return x.movedim(-1, dim)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _cumprod_forward(A, dim):
-    dtype = _of_float32(A)
-    A = _wide(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened(A)[0]
     return A.cumprod(dim).to(dtype)
 
 
@@ -205,13 +51,13 @@ class _Cumprod(Function):
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
-        A, G = _wide(A, G)
-        grad_A = _product_before(A, dim) * _recurrence(G, A, dim)
+        A, G = rt.widened(A, G)
+        grad_A = rt.exclusive_cumprod(A, dim) * rt.linear_recurrence(G, A, dim)
         return grad_A, None
 
 
 def _cumprod_tangent(A, dim, d_A):
-    A, d_A = _wide(A, d_A)
+    A, d_A = rt.widened(A, d_A)
     dim_axis = dim % A.dim()
     p_shape = A.shape[:dim_axis]
     q_shape = A.shape[dim_axis + 1 :]
@@ -220,9 +66,9 @@ def _cumprod_tangent(A, dim, d_A):
     q_size = math.prod(q_shape)
     d_A = d_A.reshape((p_size, A_shape[len(p_shape)], q_size))
     A = A.reshape((p_size, A_shape[len(p_shape)], q_size))
-    positions_of_d_A = _positions(d_A.shape[1], d_A)
+    positions_of_d_A = rt.positions(d_A.shape[1], d_A)
     d_A_below = (positions_of_d_A.unsqueeze(1) <= positions_of_d_A).unsqueeze(1)
-    others = _product_of_others(_where(d_A_below, A.unsqueeze(3), 1), 1)
+    others = rt.exclusive_prod(rt.where(d_A_below, A.unsqueeze(3), 1), 1)
     return (
         (d_A.unsqueeze(2) * torch.where(d_A_below, others, 0).mT)
         .sum(1)
@@ -235,7 +81,7 @@ class _CumprodDual(_Cumprod):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_cumprod_forward, in_dims, given)
+        return rt.vmapped(_cumprod_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -246,9 +92,9 @@ class _CumprodDual(_Cumprod):
 
     @staticmethod
     def jvp(ctx, d_A, _dim):
-        A, F = _still(ctx.saved_tensors)
+        A, F = rt.primals(ctx.saved_tensors)
         dim = ctx.dim
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F = _cumprod_tangent(A, dim, d_A)
             return d_F.to(F.dtype)
 
@@ -269,7 +115,7 @@ def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"cumprod: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "cumprod: dim")
+        dim = rt.integer(dim, "cumprod: dim")
     if A.dim() < 1:
         raise ValueError(
             f"cumprod: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
@@ -280,8 +126,8 @@ def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"cumprod: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _CumprodDual.apply(A, dim)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _cumprod_forward(A, dim)
-    return _applied(_Cumprod, A, dim)
+    return rt.apply(_Cumprod, A, dim)

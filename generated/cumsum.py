@@ -9,65 +9,14 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _cumsum_forward(A, dim):
-    dtype = _of_float32(A)
-    A = _wide(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened(A)[0]
     return A.cumsum(dim).to(dtype)
 
 
@@ -86,7 +35,7 @@ class _Cumsum(Function):
     @staticmethod
     def backward(ctx, G):
         dim = ctx.dim
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         grad_A = G.flip(dim).cumsum(dim).flip(dim)
         return grad_A, None
 
@@ -107,7 +56,7 @@ def cumsum(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"cumsum: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "cumsum: dim")
+        dim = rt.integer(dim, "cumsum: dim")
     if A.dim() < 1:
         raise ValueError(
             f"cumsum: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
@@ -118,6 +67,6 @@ def cumsum(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"cumsum: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _cumsum_forward(A, dim)
-    return _applied(_Cumsum, A, dim)
+    return rt.apply(_Cumsum, A, dim)

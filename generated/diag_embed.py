@@ -9,14 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _diag_embed_forward(input):
@@ -64,6 +59,6 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"diag_embed: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _diag_embed_forward(input)
-    return _applied(_DiagEmbed, input)
+    return rt.apply(_DiagEmbed, input)

@@ -35,91 +35,14 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _dice_loss_mean_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -135,8 +58,8 @@ def _dice_loss_mean_forward(input, target, smooth):
 
 
 def _dice_loss_mean_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -155,7 +78,7 @@ def _dice_loss_mean_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
+    input, target, u, both, G = rt.widened(input, target, u, both, G)
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
@@ -204,14 +127,14 @@ class _DiceLossMean(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _dice_loss_mean_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
@@ -238,8 +161,8 @@ class _DiceLossMean(Function):
 
 
 def _dice_loss_sum_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -255,8 +178,8 @@ def _dice_loss_sum_forward(input, target, smooth):
 
 
 def _dice_loss_sum_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -275,7 +198,7 @@ def _dice_loss_sum_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
+    input, target, u, both, G = rt.widened(input, target, u, both, G)
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
@@ -322,14 +245,14 @@ class _DiceLossSum(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _dice_loss_sum_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
@@ -354,8 +277,8 @@ class _DiceLossSum(Function):
 
 
 def _dice_loss_none_forward(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -370,8 +293,8 @@ def _dice_loss_none_forward(input, target, smooth):
 
 
 def _dice_loss_none_composed(input, target, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -389,7 +312,7 @@ def _dice_loss_none_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u, both, G = _wide(input, target, u, both, G)
+    input, target, u, both, G = rt.widened(input, target, u, both, G)
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
@@ -436,14 +359,14 @@ class _DiceLossNone(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _dice_loss_none_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         smooth = ctx.smooth
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
@@ -512,7 +435,7 @@ def dice_loss(
             f"dice_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(smooth) is not float:
-        smooth = _number(smooth, "dice_loss: smooth")
+        smooth = rt.number(smooth, "dice_loss: smooth")
     if input.dim() < 1:
         raise ValueError(
             f"dice_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
@@ -556,9 +479,9 @@ def dice_loss(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode():
         return composed(input, target, smooth)
     if not torch.is_grad_enabled():
         return forward(input, target, smooth)[0]
-    return _applied(function, input, target, smooth)[0]
+    return rt.apply(function, input, target, smooth)[0]

@@ -11,67 +11,24 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
-    return _no_view(weight.index_select(0, input).reshape((*p_shape, weight.shape[1])))
+    return rt.no_view(
+        weight.index_select(0, input).reshape((*p_shape, weight.shape[1]))
+    )
 
 
 def _embedding_backward(ctx, G):
     (input,) = ctx.saved_tensors
     p_shape = ctx.p_shape
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     p_size = math.prod(p_shape)
     input = input.reshape((p_size,))
     G = G.reshape((p_size, weight_shape[1]))
@@ -96,12 +53,12 @@ class _Embedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         input = input.reshape((p_size,))
         G = G.reshape((p_size, weight_shape[1]))
@@ -146,7 +103,7 @@ def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             f"embedding: weight is on {weight.device}, but input is on {input.device}"
         )
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _embedding_forward(input, weight)
-    return _applied(_Embedding, input, weight)
+    return rt.apply(_Embedding, input, weight)

@@ -25,95 +25,14 @@ where
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _embedding_bag_mean_forward(input, weight):
-    dtype = _promoted(weight)
-    weight = _for_kernel(weight)[0]
+    dtype = weight.dtype
+    weight = rt.widened_for_kernel(weight)[0]
     average = weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
     return average.to(dtype)
 
@@ -121,7 +40,7 @@ def _embedding_bag_mean_forward(input, weight):
 def _embedding_bag_mean_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     reshaped_G = (
         G.unsqueeze(1)
         .expand((input.shape[0], input.shape[1], G.shape[1]))
@@ -149,11 +68,11 @@ class _EmbeddingBagMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_bag_mean_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         reshaped_G = (
             G.unsqueeze(1)
             .expand((input.shape[0], input.shape[1], G.shape[1]))
@@ -167,8 +86,8 @@ class _EmbeddingBagMean(Function):
 
 
 def _embedding_bag_sum_forward(input, weight):
-    dtype = _of_float32(weight)
-    weight = _for_kernel(weight)[0]
+    dtype = rt.autocast_float32(weight)
+    weight = rt.widened_for_kernel(weight)[0]
     total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
     return total.to(dtype)
 
@@ -176,7 +95,7 @@ def _embedding_bag_sum_forward(input, weight):
 def _embedding_bag_sum_backward(ctx, G):
     (input,) = ctx.saved_tensors
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
     grad_weight = G.new_zeros(weight_shape).index_add_(
         0,
@@ -201,11 +120,11 @@ class _EmbeddingBagSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_bag_sum_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
         grad_weight = G.new_zeros(weight_shape).index_add(
             0,
@@ -232,7 +151,7 @@ def _embedding_bag_max_composed(input, weight):
 def _embedding_bag_max_backward(ctx, G):
     input, winner = ctx.saved_tensors
     weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     grad_weight = G.new_zeros(weight_shape).scatter_add_(0, input.gather(1, winner), G)
     return None, grad_weight
 
@@ -257,11 +176,11 @@ class _EmbeddingBagMax(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 2
-        if _alone(G):
+        if rt.unrecorded(G):
             return _embedding_bag_max_backward(ctx, G)
         input, winner = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         grad_weight = G.new_zeros(weight_shape).scatter_add(
             0, input.gather(1, winner), G
         )
@@ -335,11 +254,11 @@ def embedding_bag(
         )
     function, forward, composed = _OPTIONS[mode]
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if rt.forward_mode():
         return composed(input, weight)
     if not torch.is_grad_enabled():
         result = forward(input, weight)
         return result[0] if isinstance(result, tuple) else result
-    result = _applied(function, input, weight)
+    result = rt.apply(function, input, weight)
     return result[0] if isinstance(result, tuple) else result

@@ -10,13 +10,7 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _expand_forward(input, length):
@@ -39,7 +33,7 @@ def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"expand: input must be a tensor, not {type(input).__name__}")
     if type(length) is not int:
-        length = _integer(length, "expand: length")
+        length = rt.integer(length, "expand: length")
     if length < 1:
         raise ValueError(f"expand: length must be positive, not {length}")
     if not input.is_floating_point():

@@ -9,22 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _flip_forward(input, dim):
@@ -67,7 +54,7 @@ def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"flip: input must be a tensor, not {type(input).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "flip: dim")
+        dim = rt.integer(dim, "flip: dim")
     if input.dim() < 1:
         raise ValueError(
             f"flip: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
@@ -80,6 +67,6 @@ def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
         raise TypeError(
             f"flip: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _flip_forward(input, dim)
-    return _applied(_Flip, input, dim)
+    return rt.apply(_Flip, input, dim)

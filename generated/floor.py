@@ -9,14 +9,9 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _floor_forward(A):
@@ -55,6 +50,6 @@ def floor(A: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"floor: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"floor: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _floor_forward(A)
-    return _applied(_Floor, A)
+    return rt.apply(_Floor, A)

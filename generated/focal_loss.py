@@ -51,187 +51,21 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _softmax_of(x, dim):
-    """torch.softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.softmax(x, dim)
-    return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax(x, dim):
-    """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
-    if x.shape[dim + 1 :].numel() != 1:
-        return torch.log_softmax(x, dim)
-    return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
-
-
-def _logsoftmax_slope(g, y, dim):
-    """The gradient of log_softmax with output y, without trailing axes of size 1."""
-    if y.shape[dim + 1 :].numel() != 1:
-        return torch._log_softmax_backward_data(g, y, dim, y.dtype)
-    flat = y.shape[: dim + 1]
-    g, flat = g.reshape(flat), y.reshape(flat)
-    return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _with_cotangent(x, g):
-    """x + g; x where there is no cotangent g."""
-    return x if g is None else x + g
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _focal_loss_mean_forward(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = _no_view(_logsoftmax(input, 1))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     weight_right = (
         -right
         if weight is None
@@ -244,15 +78,15 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
 
 
 def _focal_loss_mean_composed(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     weight_right = (
         -right
         if weight is None
@@ -268,10 +102,10 @@ def _focal_loss_mean_backward(ctx, G):
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
@@ -286,13 +120,14 @@ def _focal_loss_mean_backward(ctx, G):
             G_over_count * (right_exp_right - right_to_gamma)
             if weight is None
             else G_over_count
-            * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             * (right_exp_right - right_to_gamma)
         )
-        scatter_added = _scatter_added_(
+        scatter_add = rt.scatter_add_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
-        grad_input = _logsoftmax_slope(scatter_added, F, 1).reshape(input_shape)
+        scatter_add_through_log_softmax = rt.log_softmax_backward(scatter_add, F, 1)
+        grad_input = scatter_add_through_log_softmax.reshape(input_shape)
     if ctx.needs_input_grad[2]:
         minus_G_over_count = -G / (target.shape[0] * target.shape[1])
         count = target.shape[0] * target.shape[1]
@@ -325,7 +160,7 @@ class _FocalLossMean(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _focal_loss_mean_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -333,10 +168,10 @@ class _FocalLossMean(Function):
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
         flat_target = target.flatten()
@@ -351,14 +186,14 @@ class _FocalLossMean(Function):
                 G_over_count * (right_exp_right - right_to_gamma)
                 if weight is None
                 else G_over_count
-                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
                 * (right_exp_right - right_to_gamma)
             )
             spread_G_over_count = G_over_count_weight.unsqueeze(1)
-            G_over_count_by_target = _scatter_added(
+            G_over_count_by_target = rt.scatter_add(
                 G.new_zeros(F.shape), 1, target.unsqueeze(1), spread_G_over_count
             )
-            grad_F = _with_cotangent(G_over_count_by_target, G_F)
+            grad_F = rt.add_cotangent(G_over_count_by_target, G_F)
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -375,22 +210,22 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     flat_target = target.flatten()
     weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
         0, target.shape
     )
     d_F_at_target_weight = (
-        _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
+        rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
     )
     minus_expm1_right = -right.expm1()
     d_weight_plus_d_F = (
@@ -415,7 +250,7 @@ class _FocalLossMeanDual(_FocalLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_focal_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -427,9 +262,9 @@ class _FocalLossMeanDual(_FocalLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, average, F = _still(ctx.saved_tensors)
+        input, target, weight, average, F = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F, d_average = _focal_loss_mean_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
@@ -437,15 +272,15 @@ class _FocalLossMeanDual(_FocalLossMean):
 
 
 def _focal_loss_sum_forward(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = _no_view(_logsoftmax(input, 1))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     weight_right = (
         -right
         if weight is None
@@ -458,15 +293,15 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
 
 
 def _focal_loss_sum_composed(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     weight_right = (
         -right
         if weight is None
@@ -482,10 +317,10 @@ def _focal_loss_sum_backward(ctx, G):
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
@@ -499,13 +334,14 @@ def _focal_loss_sum_backward(ctx, G):
             G * (right_exp_right - right_to_gamma)
             if weight is None
             else G
-            * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             * (right_exp_right - right_to_gamma)
         )
-        scatter_added = _scatter_added_(
+        scatter_add = rt.scatter_add_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
-        grad_input = _logsoftmax_slope(scatter_added, F, 1).reshape(input_shape)
+        scatter_add_through_log_softmax = rt.log_softmax_backward(scatter_add, F, 1)
+        grad_input = scatter_add_through_log_softmax.reshape(input_shape)
     if ctx.needs_input_grad[2]:
         count = target.shape[0] * target.shape[1]
         grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
@@ -537,7 +373,7 @@ class _FocalLossSum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _focal_loss_sum_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -545,10 +381,10 @@ class _FocalLossSum(Function):
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
         flat_target = target.flatten()
@@ -562,16 +398,16 @@ class _FocalLossSum(Function):
                 G * (right_exp_right - right_to_gamma)
                 if weight is None
                 else G
-                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
                 * (right_exp_right - right_to_gamma)
             )
-            G_by_target = _scatter_added(
+            G_by_target = rt.scatter_add(
                 G.new_zeros(F.shape),
                 1,
                 target.unsqueeze(1),
                 G_weight_right.unsqueeze(1),
             )
-            grad_F = _with_cotangent(G_by_target, G_F)
+            grad_F = rt.add_cotangent(G_by_target, G_F)
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -587,22 +423,22 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     flat_target = target.flatten()
     weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
         0, target.shape
     )
     d_F_at_target_weight = (
-        _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
+        rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
     )
     minus_expm1_right = -right.expm1()
     d_weight_plus_d_F = (
@@ -626,7 +462,7 @@ class _FocalLossSumDual(_FocalLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_focal_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -638,9 +474,9 @@ class _FocalLossSumDual(_FocalLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, total, F = _still(ctx.saved_tensors)
+        input, target, weight, total, F = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F, d_total = _focal_loss_sum_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
@@ -648,15 +484,15 @@ class _FocalLossSumDual(_FocalLossSum):
 
 
 def _focal_loss_none_forward(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = _no_view(_logsoftmax(input, 1))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     weight_right = (
         -right
         if weight is None
@@ -666,20 +502,20 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     loss = (weight_right * (-right.expm1()) ** gamma).reshape(
         (input_shape[0], *q_shape)
     )
-    loss = _no_view(loss.to(dtype))
+    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 
 def _focal_loss_none_composed(input, target, weight, gamma):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     weight_right = (
         -right
         if weight is None
@@ -689,7 +525,7 @@ def _focal_loss_none_composed(input, target, weight, gamma):
     loss = (weight_right * (-right.expm1()) ** gamma).reshape(
         (input_shape[0], *q_shape)
     )
-    return _no_view(loss.to(dtype))
+    return rt.no_view(loss.to(dtype))
 
 
 def _focal_loss_none_backward(ctx, G):
@@ -697,12 +533,12 @@ def _focal_loss_none_backward(ctx, G):
     gamma = ctx.gamma
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    weight, F, G = _wide(weight, F, G)
+    weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     q_size = math.prod(q_shape)
     target = target.reshape((input_shape[0], q_size))
     G = G.reshape((input_shape[0], q_size))
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
@@ -715,13 +551,14 @@ def _focal_loss_none_backward(ctx, G):
         G_weight = (
             G
             if weight is None
-            else G * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            else G * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
         )
         grad_right = G_weight * (right_exp_right - right_to_gamma)
-        scatter_added = _scatter_added_(
+        scatter_add = rt.scatter_add_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
-        grad_input = _logsoftmax_slope(scatter_added, F, 1).reshape(input_shape)
+        scatter_add_through_log_softmax = rt.log_softmax_backward(scatter_add, F, 1)
+        grad_input = scatter_add_through_log_softmax.reshape(input_shape)
     if ctx.needs_input_grad[2]:
         count = target.shape[0] * target.shape[1]
         grad_weight = -G.new_zeros((F.shape[1],)).index_add(
@@ -753,7 +590,7 @@ class _FocalLossNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 4
-        if G_F is None and _alone(G):
+        if G_F is None and rt.unrecorded(G):
             return _focal_loss_none_backward(ctx, G)
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
@@ -761,12 +598,12 @@ class _FocalLossNone(Function):
         gamma = ctx.gamma
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = _wide(weight, F, G, G_F)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
         G = G.reshape((input_shape[0], q_size))
-        right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
         flat_target = target.flatten()
@@ -780,16 +617,16 @@ class _FocalLossNone(Function):
                 G
                 if weight is None
                 else G
-                * _unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
             G_weight_right = G_weight * (right_exp_right - right_to_gamma)
-            G_weight_by_target = _scatter_added(
+            G_weight_by_target = rt.scatter_add(
                 G.new_zeros(F.shape),
                 1,
                 target.unsqueeze(1),
                 G_weight_right.unsqueeze(1),
             )
-            grad_F = _with_cotangent(G_weight_by_target, G_F)
+            grad_F = rt.add_cotangent(G_weight_by_target, G_F)
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
@@ -805,23 +642,23 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
     d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    d_F = d_input - (d_input * _softmax_of(input, 1)).sum(1, keepdim=True)
-    F = _logsoftmax(input, 1)
-    right = _gathered(F, 1, target.unsqueeze(1)).squeeze(1)
+    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
+    F = rt.log_softmax(input, 1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
     weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
         0, target.shape
     )
-    d_F_at_target = _gathered(d_F, 1, target.unsqueeze(1)).squeeze(1)
+    d_F_at_target = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
     d_weight_right = (
         d_weight.index_select(0, flat_target).unflatten(0, target.shape)
         * right
@@ -844,7 +681,7 @@ class _FocalLossNoneDual(_FocalLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_focal_loss_none_forward, in_dims, given)
+        return rt.vmapped(_focal_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -856,9 +693,9 @@ class _FocalLossNoneDual(_FocalLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, loss, F = _still(ctx.saved_tensors)
+        input, target, weight, loss, F = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F, d_loss = _focal_loss_none_tangent(
                 input, target, weight, gamma, d_input, d_weight
             )
@@ -926,7 +763,7 @@ def focal_loss(
             f"focal_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(gamma) is not float:
-        gamma = _number(gamma, "focal_loss: gamma")
+        gamma = rt.number(gamma, "focal_loss: gamma")
     if input.dim() < 2:
         raise ValueError(
             f"focal_loss: input must have at least 2 axes [n, c, *q], not {input.dim()}"
@@ -992,11 +829,11 @@ def focal_loss(
         )
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, gamma)[0]
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(input, target, weight, gamma)
     if not torch.is_grad_enabled():
         return forward(input, target, weight, gamma)[0]
-    return _applied(function, input, target, weight, gamma)[0]
+    return rt.apply(function, input, target, weight, gamma)[0]

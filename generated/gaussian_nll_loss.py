@@ -29,132 +29,24 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _gaussian_nll_loss_mean_forward(input, target, var, eps):
-    if _alone(input, target, var):
+    if rt.unrecorded(input, target, var):
         return _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps)
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
+    dtype = rt.autocast_float32(input, target, var)
+    input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
     return loss.mean().to(dtype)
 
 
 def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
+    dtype = rt.autocast_float32(input, target, var)
+    input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
     loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.mean().to(dtype)
@@ -163,7 +55,7 @@ def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
 def _gaussian_nll_loss_mean_backward(ctx, G):
     input, target, var = ctx.saved_tensors
     eps = ctx.eps
-    input, target, var, G = _wide(input, target, var, G)
+    input, target, var, G = rt.widened(input, target, var, G)
     grad_input = grad_target = grad_var = None
     input_minus_target = input - target
     variance = var.clamp(min=eps)
@@ -183,7 +75,7 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
         one_minus_input_G = (1 - input_minus_target.square_().div_(variance)).mul_(
             0.5 * G
         )
-        grad_var = _where(
+        grad_var = rt.where(
             var_above, one_minus_input_G.div_(variance.mul_(math.prod(input.shape))), 0
         )
     return grad_input, grad_target, grad_var, None
@@ -204,11 +96,11 @@ class _GaussianNllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _gaussian_nll_loss_mean_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
-        input, target, var, G = _wide(input, target, var, G)
+        input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         input_minus_target = input - target
         variance = var.clamp(min=eps)
@@ -224,7 +116,7 @@ class _GaussianNllLossMean(Function):
             G_one_minus_input = (
                 0.5 * G * (1 - input_minus_target.square() / safe_variance)
             )
-            grad_var = _where(
+            grad_var = rt.where(
                 var_above,
                 G_one_minus_input / (math.prod(input.shape) * safe_variance),
                 0,
@@ -233,18 +125,18 @@ class _GaussianNllLossMean(Function):
 
 
 def _gaussian_nll_loss_sum_forward(input, target, var, eps):
-    if _alone(input, target, var):
+    if rt.unrecorded(input, target, var):
         return _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps)
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
+    dtype = rt.autocast_float32(input, target, var)
+    input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
     return loss.sum().to(dtype)
 
 
 def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
+    dtype = rt.autocast_float32(input, target, var)
+    input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
     loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.sum().to(dtype)
@@ -253,7 +145,7 @@ def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
 def _gaussian_nll_loss_sum_backward(ctx, G):
     input, target, var = ctx.saved_tensors
     eps = ctx.eps
-    input, target, var, G = _wide(input, target, var, G)
+    input, target, var, G = rt.widened(input, target, var, G)
     grad_input = grad_target = grad_var = None
     input_minus_target = input - target
     variance = var.clamp(min=eps)
@@ -266,7 +158,7 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
         one_minus_input_G = (1 - input_minus_target.square_().div_(variance)).mul_(
             0.5 * G
         )
-        grad_var = _where(var_above, one_minus_input_G.div_(variance), 0)
+        grad_var = rt.where(var_above, one_minus_input_G.div_(variance), 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -285,11 +177,11 @@ class _GaussianNllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _gaussian_nll_loss_sum_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
-        input, target, var, G = _wide(input, target, var, G)
+        input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         input_minus_target = input - target
         variance = var.clamp(min=eps)
@@ -300,7 +192,7 @@ class _GaussianNllLossSum(Function):
         if ctx.needs_input_grad[2]:
             var_above = var >= eps
             safe_variance = torch.where(var_above, variance, 1)
-            grad_var = _where(
+            grad_var = rt.where(
                 var_above,
                 0.5
                 * G
@@ -312,18 +204,18 @@ class _GaussianNllLossSum(Function):
 
 
 def _gaussian_nll_loss_none_forward(input, target, var, eps):
-    if _alone(input, target, var):
+    if rt.unrecorded(input, target, var):
         return _gaussian_nll_loss_none_forward_in_place(input, target, var, eps)
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
+    dtype = rt.autocast_float32(input, target, var)
+    input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
     loss = 0.5 * ((input - target).square() / variance + variance.log())
     return loss.to(dtype)
 
 
 def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
-    dtype = _of_float32(input, target, var)
-    input, target, var = _wide(input, target, var)
+    dtype = rt.autocast_float32(input, target, var)
+    input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)
     loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.to(dtype)
@@ -332,7 +224,7 @@ def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
 def _gaussian_nll_loss_none_backward(ctx, G):
     input, target, var = ctx.saved_tensors
     eps = ctx.eps
-    input, target, var, G = _wide(input, target, var, G)
+    input, target, var, G = rt.widened(input, target, var, G)
     grad_input = grad_target = grad_var = None
     input_minus_target = input - target
     variance = var.clamp(min=eps)
@@ -345,7 +237,7 @@ def _gaussian_nll_loss_none_backward(ctx, G):
         G_one_minus_input = (0.5 * G).mul_(
             1 - input_minus_target.square_().div_(variance)
         )
-        grad_var = _where(var_above, G_one_minus_input.div_(variance), 0)
+        grad_var = rt.where(var_above, G_one_minus_input.div_(variance), 0)
     return grad_input, grad_target, grad_var, None
 
 
@@ -364,11 +256,11 @@ class _GaussianNllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _gaussian_nll_loss_none_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
-        input, target, var, G = _wide(input, target, var, G)
+        input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         input_minus_target = input - target
         variance = var.clamp(min=eps)
@@ -379,7 +271,7 @@ class _GaussianNllLossNone(Function):
         if ctx.needs_input_grad[2]:
             var_above = var >= eps
             safe_variance = torch.where(var_above, variance, 1)
-            grad_var = _where(
+            grad_var = rt.where(
                 var_above,
                 0.5
                 * G
@@ -439,7 +331,7 @@ def gaussian_nll_loss(
             f"gaussian_nll_loss: var must be a tensor, not {type(var).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "gaussian_nll_loss: eps")
+        eps = rt.number(eps, "gaussian_nll_loss: eps")
     if not input.is_floating_point():
         raise TypeError(
             "gaussian_nll_loss: input must be a floating-point tensor, not "
@@ -491,7 +383,7 @@ def gaussian_nll_loss(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, var = _distinct(input, target, var)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target, var = rt.distinct(input, target, var)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, var, eps)
-    return _applied(function, input, target, var, eps)
+    return rt.apply(function, input, target, var, eps)

@@ -11,66 +11,14 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _global_avg_pool_forward(input):
-    dtype = _promoted(input)
-    input = _for_kernel(input)[0]
+    dtype = input.dtype
+    input = rt.widened_for_kernel(input)[0]
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
@@ -95,7 +43,7 @@ class _GlobalAvgPool(Function):
     def backward(ctx, G):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        G = _for_kernel(G)[0]
+        G = rt.widened_for_kernel(G)[0]
         q_size = math.prod(q_shape)
         G_over_q_size = (G / (q_size or 1)).unsqueeze(2)
         grad_input = G_over_q_size.expand((G.shape[0], G.shape[1], q_size)).reshape(
@@ -129,6 +77,6 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"global_avg_pool: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_avg_pool_forward(input)
-    return _applied(_GlobalAvgPool, input)
+    return rt.apply(_GlobalAvgPool, input)

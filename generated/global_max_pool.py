@@ -15,71 +15,9 @@ where
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _global_max_pool_forward(input):
@@ -93,10 +31,10 @@ def _global_max_pool_backward(ctx, G):
     (input,) = ctx.saved_tensors
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    input, G = _wide(input, G)
+    input, G = rt.widened(input, G)
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     argmax_of_input = input.max(2).indices.unsqueeze(2)
-    grad_input = _scatter_added_(
+    grad_input = rt.scatter_add_(
         G.new_zeros(input.shape), 2, argmax_of_input, G.unsqueeze(2)
     ).reshape(input_shape)
     return grad_input
@@ -119,14 +57,14 @@ class _GlobalMaxPool(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _global_max_pool_backward(ctx, G)
         (input,) = ctx.saved_tensors
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        grad_input = _scatter_added(
+        grad_input = rt.scatter_add(
             G.new_zeros(input.shape),
             2,
             input.max(2).indices.unsqueeze(2),
@@ -160,6 +98,6 @@ def global_max_pool(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"global_max_pool: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_max_pool_forward(input)
-    return _applied(_GlobalMaxPool, input)
+    return rt.apply(_GlobalMaxPool, input)

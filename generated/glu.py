@@ -24,102 +24,14 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _glu_forward(input, dim):
-    dtype = _promoted(input)
-    input = _for_kernel(input)[0]
+    dtype = input.dtype
+    input = rt.widened_for_kernel(input)[0]
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -134,7 +46,7 @@ def _glu_forward(input, dim):
         .squeeze(1)
         .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _glu_backward(ctx, G):
@@ -142,7 +54,7 @@ def _glu_backward(ctx, G):
     p_shape = ctx.p_shape
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
-    input, G = _wide(input, G)
+    input, G = rt.widened(input, G)
     p_size = math.prod(p_shape)
     q_size = math.prod(q_shape)
     input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
@@ -173,13 +85,13 @@ class _Glu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _glu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
@@ -195,7 +107,7 @@ class _Glu(Function):
 
 
 def _glu_tangent(input, dim, output, d_input):
-    input, output, d_input = _wide(input, output, d_input)
+    input, output, d_input = rt.widened(input, output, d_input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -218,7 +130,7 @@ class _GluDual(_Glu):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_glu_forward, in_dims, given)
+        return rt.vmapped(_glu_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -230,9 +142,9 @@ class _GluDual(_Glu):
 
     @staticmethod
     def jvp(ctx, d_input, _dim):
-        input, output = _still(ctx.saved_tensors)
+        input, output = rt.primals(ctx.saved_tensors)
         dim = ctx.dim
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_output = _glu_tangent(input, dim, output, d_input)
             return d_output.to(output.dtype)
 
@@ -255,7 +167,7 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"glu: input must be a tensor, not {type(input).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "glu: dim")
+        dim = rt.integer(dim, "glu: dim")
     if input.dim() < 1:
         raise ValueError(
             f"glu: input must have at least 1 axis [*p, m, *q], not {input.dim()}"
@@ -273,8 +185,8 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
             f"glu: axis {dim} of input has size {input.shape[dim]}, which is not "
             f"divisible by size(t) = {2}"
         )
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _GluDual.apply(input, dim)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _glu_forward(input, dim)
-    return _applied(_Glu, input, dim)
+    return rt.apply(_Glu, input, dim)

@@ -9,64 +9,14 @@ Gradients, where G is the cotangent of C:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _gram_forward(A):
-    low = _of_product(A)
-    A = _cast(low, A)[0]
+    low = rt.autocast_product(A)
+    A = rt.cast(low, A)[0]
     return A @ A.mT
 
 
@@ -80,17 +30,17 @@ class _Gram(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         (A,) = inputs
-        ctx.low = _of_product(A)
+        ctx.low = rt.autocast_product(A)
         ctx.save_for_backward(A)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        A = _cast(low, A)[0]
-        G = _cast(wide, G)[0]
+        A = rt.cast(low, A)[0]
+        G = rt.cast(wide, G)[0]
         grad_A = (G + G.mT).to(low) @ A
         return grad_A
 
@@ -113,6 +63,6 @@ def gram(A: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"gram: A must have at least 2 axes [*b, i, k], not {A.dim()}")
     if not A.is_floating_point():
         raise TypeError(f"gram: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _gram_forward(A)
-    return _applied(_Gram, A)
+    return rt.apply(_Gram, A)

@@ -30,165 +30,24 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
-    if _alone(x, weight, att_source, att_target, source, target):
+    if rt.unrecorded(x, weight, att_source, att_target, source, target):
         return _graph_attention_forward_in_place(
             x, weight, att_source, att_target, source, target, negative_slope
         )
-    low = _of_product(x, weight, att_source, att_target)
-    dtype = _of_float32(x, weight, att_source, att_target)
+    low = rt.autocast_product(x, weight, att_source, att_target)
+    dtype = rt.autocast_float32(x, weight, att_source, att_target)
     wide = torch.promote_types(low, torch.float32)
-    x, weight = _cast(low, x, weight)
-    att_source, att_target = _cast(wide, att_source, att_target)
-    projected = _no_view(
+    x, weight = rt.cast(low, x, weight)
+    att_source, att_target = rt.cast(wide, att_source, att_target)
+    projected = rt.no_view(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
     projected_at_source = projected.index_select(0, source).to(wide)
@@ -208,19 +67,19 @@ def _graph_attention_forward(
     spread_exp_a_by_target = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
     ).index_add(0, target, spread_exp_a * projected_at_source)
-    output = _no_view(spread_exp_a_by_target.flatten(1, 2).to(dtype))
+    output = rt.no_view(spread_exp_a_by_target.flatten(1, 2).to(dtype))
     return output, projected, scores
 
 
 def _graph_attention_forward_in_place(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
-    low = _of_product(x, weight, att_source, att_target)
-    dtype = _of_float32(x, weight, att_source, att_target)
+    low = rt.autocast_product(x, weight, att_source, att_target)
+    dtype = rt.autocast_float32(x, weight, att_source, att_target)
     wide = torch.promote_types(low, torch.float32)
-    x, weight = _cast(low, x, weight)
-    att_source, att_target = _cast(wide, att_source, att_target)
-    projected = _no_view(
+    x, weight = rt.cast(low, x, weight)
+    att_source, att_target = rt.cast(wide, att_source, att_target)
+    projected = rt.no_view(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
     projected_at_source = projected.index_select(0, source).to(wide)
@@ -241,7 +100,7 @@ def _graph_attention_forward_in_place(
     projected_by_target = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
     ).index_add_(0, target, projected_at_source.mul_(spread_exp_a))
-    output = _no_view(projected_by_target.flatten(1, 2).to(dtype))
+    output = rt.no_view(projected_by_target.flatten(1, 2).to(dtype))
     return output, projected, scores
 
 
@@ -262,8 +121,8 @@ def _graph_attention_backward(ctx, G):
     x_shape = ctx.x_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x, weight = _cast(low, x, weight)
-    given = _cast(wide, att_source, att_target, output, projected, scores, G)
+    x, weight = rt.cast(low, x, weight)
+    given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
     att_source, att_target, output, projected, scores, G = given
     grad_x = grad_weight = grad_att_source = grad_att_target = None
     scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
@@ -282,14 +141,14 @@ def _graph_attention_backward(ctx, G):
     ).exp()
     zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
     lse = masked_target + zeros_like_x.index_add(0, target, exp_scores).log()
-    G_at_target = _unflatten(
+    G_at_target = rt.unflatten(
         G, 1, (att_source_shape[0], att_source_shape[1])
     ).index_select(0, target)
     exp_scores_with_lse = (
         scores_through_leaky_relu - lse.index_select(0, target)
     ).exp()
     projected_at_source = projected.index_select(0, source)
-    split_output = _unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
+    split_output = rt.unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
     grad_a = exp_scores_with_lse * (
         projected_at_source - split_output.index_select(0, target)
     ).mul_(G_at_target).sum(2)
@@ -306,7 +165,7 @@ def _graph_attention_backward(ctx, G):
             .index_add_(0, source, att_source_plus_scores_G_at_target)
             .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
         )
-        flat_grad_projected = _flatten(grad_projected, 1, 2)
+        flat_grad_projected = rt.flatten(grad_projected, 1, 2)
     if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
         spread_grad_scores = grad_scores.unsqueeze(2)
     if ctx.needs_input_grad[0]:
@@ -337,7 +196,7 @@ class _GraphAttention(Function):
         output, projected, scores = result
         ctx.mark_non_differentiable(projected, scores)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x, weight, att_source, att_target)
+        ctx.low = rt.autocast_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
         ctx.att_source_shape = att_source.shape
         ctx.x_shape = x.shape
@@ -346,11 +205,11 @@ class _GraphAttention(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_projected, _grad_scores):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _graph_attention_backward(ctx, G)
         (
             x,
@@ -366,10 +225,10 @@ class _GraphAttention(Function):
         negative_slope = ctx.negative_slope
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x, weight, output = _cast(low, x, weight, output)
-        att_source, att_target, G = _cast(wide, att_source, att_target, G)
+        x, weight, output = rt.cast(low, x, weight, output)
+        att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
-        projected = _unflatten(
+        projected = rt.unflatten(
             x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
         )
         projected_at_source = projected.index_select(0, source)
@@ -379,7 +238,7 @@ class _GraphAttention(Function):
             att_target * projected_at_target
         ).sum(2)
         scores_positive = scores > 0
-        a = _where(scores_positive, scores, negative_slope * scores)
+        a = rt.where(scores_positive, scores, negative_slope * scores)
         spread_target = target.unsqueeze(1).expand(
             (source.shape[0], att_source.shape[0])
         )
@@ -392,16 +251,18 @@ class _GraphAttention(Function):
         exp_a = (a - masked_target.index_select(0, target)).exp()
         zeros_like_x = G.new_zeros((x.shape[0], att_source.shape[0]))
         lse = masked_target + zeros_like_x.index_add(0, target, exp_a).log()
-        G_at_target = _unflatten(
+        G_at_target = rt.unflatten(
             G, 1, (att_source.shape[0], att_source.shape[1])
         ).index_select(0, target)
         exp_a_with_lse = (a - lse.index_select(0, target)).exp()
-        split_output = _unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
+        split_output = rt.unflatten(
+            output, 1, (att_source.shape[0], att_source.shape[1])
+        )
         grad_a = exp_a_with_lse * (
             G_at_target
             * (projected_at_source - split_output.index_select(0, target)).to(wide)
         ).sum(2)
-        grad_scores = _where(scores_positive, grad_a, negative_slope * grad_a)
+        grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             zeros_like_x_with_G = G.new_zeros(
                 (x.shape[0], att_source.shape[0], att_source.shape[1])
@@ -413,7 +274,7 @@ class _GraphAttention(Function):
             grad_projected = zeros_like_x_with_G.index_add(
                 0, source, att_source * grad_scores.unsqueeze(2) + a_G_at_target
             ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
-            flat_grad_projected = _flatten(grad_projected, 1, 2)
+            flat_grad_projected = rt.flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
             grad_x = flat_grad_projected.to(low) @ weight
         if ctx.needs_input_grad[1]:
@@ -485,7 +346,7 @@ def graph_attention(
             f"graph_attention: target must be a tensor, not {type(target).__name__}"
         )
     if type(negative_slope) is not float:
-        negative_slope = _number(negative_slope, "graph_attention: negative_slope")
+        negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
     if x.dim() != 2:
         raise ValueError(f"graph_attention: x must have 2 axes [n, f], not {x.dim()}")
     if weight.dim() != 2:
@@ -581,14 +442,14 @@ def graph_attention(
             f"but {target.shape[0]} on axis 0 of target"
         )
     if torch.compiler.is_compiling():
-        given = _distinct(x, weight, att_source, att_target, source, target)
+        given = rt.distinct(x, weight, att_source, att_target, source, target)
         x, weight, att_source, att_target, source, target = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = _graph_attention_forward(
             x, weight, att_source, att_target, source, target, negative_slope
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         _GraphAttention,
         x,
         weight,

@@ -29,193 +29,14 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _group_normed(x, weight, bias, eps, scale=1):
-    """Group norm of x[sample, group, channel, ..]: the output, mean and rstd."""
-    weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
-    y, mean, rstd = _normed_in(x.shape[1], x.flatten(1, 2), weight, bias, eps, scale)
-    return y.view(x.shape), mean, rstd
-
-
-def _group_normed_gradients(G, x, mean, rstd, weight, wanted, scale=1):
-    """The gradients of a group norm in x, weight and bias, if wanted."""
-    (g, c), (G, flat) = x.shape[1:3], (t.flatten(1, 2) for t in (G, x))
-    weight = None if weight is None else weight.flatten()
-    grads = _gradients_in(g, G, flat, mean, rstd, weight, wanted, scale)
-    pairs = zip(grads, (x.shape, (g, c), (g, c)), strict=True)
-    return [None if t is None else t.reshape(shape) for t, shape in pairs]
-
-
-def _normed_in(groups, x, weight, bias, eps, scale):
-    """Normalize x in groups of its channels: the output, mean and rstd."""
-    n, c = x.shape[:2]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
-    weight = _weight_times(weight, scale, x, (c,))
-    compiling = torch.compiler.is_compiling()
-    if not compiling and torch._C._are_functorch_transforms_active():
-        # The kernel assumes contiguous memory, which vmap does not preserve.
-        rows = x.reshape(n, groups, -1)
-        y, mean, rstd = torch.native_layer_norm(rows, rows.shape[2:], None, None, eps)
-        each = (c, *[1] * (x.dim() - 2))
-        y = y.reshape(x.shape)
-        y = y if weight is None else y * weight.reshape(each)
-        y = y if bias is None else y + bias.reshape(each)
-        return y, mean.reshape(n, groups), rstd.reshape(n, groups)
-    weight, bias = _in_order(weight, bias)
-    given = (weight, bias, n, c, math.prod(x.shape[2:]), groups, eps)
-    return torch.native_group_norm(x.contiguous(), *given)
-
-
-def _gradients_in(groups, G, x, mean, rstd, weight, wanted, scale):
-    """The gradients in x, weight and bias of a normalization in groups."""
-    n, c = x.shape[:2]
-    if not x.numel():
-        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
-    weight = _weight_times(weight, scale, x, (c,))
-    if weight is None and wanted[2]:
-        weight = x.new_ones(c)
-    sizes = (n, c, math.prod(x.shape[2:]), groups)
-    given = (*_in_order(G, x, mean, rstd, weight), *sizes, wanted)
-    grads = torch.ops.aten.native_group_norm_backward(*given)
-    return _with_scale(grads, scale, x.numel() // (n * groups))
-
-
-def _in_order(*tensors):
-    """Make the tensors contiguous; None stays None."""
-    return [None if t is None else t.contiguous() for t in tensors]
-
-
-def _weight_times(weight, scale, x, shape):
-    """weight*scale, where None is a weight of ones."""
-    if scale == 1:
-        return weight
-    return x.new_full(shape, scale) if weight is None else weight * scale
-
-
-def _with_scale(grads, scale, count):
-    """Apply the scale of the weight to the gradients of x, weight and bias.
-
-    count is the number of elements per normalized row. If it is 1, the gradients of x and weight
-    are exactly 0, without the rounding of the kernel.
-    """
-    if count == 1:
-        return *(None if t is None else t - t for t in grads[:2]), grads[2]
-    if scale == 1 or grads[1] is None:
-        return grads
-    return grads[0], grads[1] * scale, grads[2]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _group_norm_forward(input, weight, bias, num_groups, eps):
-    dtype = _of_float32(input, weight, bias)
-    input, weight, bias = _wide(input, weight, bias)
+    dtype = rt.autocast_float32(input, weight, bias)
+    input, weight, bias = rt.widened(input, weight, bias)
     size_per_group = input.shape[1] // num_groups
     split_weight = (
         None if weight is None else weight.unflatten(0, (num_groups, size_per_group))
@@ -224,16 +45,16 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     split_bias = (
         None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
     )
-    normed = _group_normed(split_input, split_weight, split_bias, eps)
-    output = _no_view(normed[0].flatten(1, 2).to(dtype))
+    normed = rt.native_group_norm(split_input, split_weight, split_bias, eps)
+    output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
     mean = normed[1]
     rstd = normed[2]
     return output, mean, rstd
 
 
 def _group_norm_composed(input, weight, bias, num_groups, eps):
-    dtype = _of_float32(input, weight, bias)
-    input, weight, bias = _wide(input, weight, bias)
+    dtype = rt.autocast_float32(input, weight, bias)
+    input, weight, bias = rt.widened(input, weight, bias)
     q_shape = input.shape[2:]
     input_shape = input.shape
     size_per_group = input_shape[1] // num_groups
@@ -257,29 +78,31 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     output = weight_xhat_plus_bias.reshape(
         (input_shape[0], num_groups * size_per_group, *q_shape)
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _group_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
     num_groups = ctx.num_groups
-    input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
+    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
     size_per_group = input.shape[1] // num_groups
     split_weight = (
-        None if weight is None else _unflatten(weight, 0, (num_groups, size_per_group))
+        None
+        if weight is None
+        else rt.unflatten(weight, 0, (num_groups, size_per_group))
     )
-    split_input = _unflatten(input, 1, (num_groups, size_per_group))
-    split_G = _unflatten(G, 1, (num_groups, size_per_group))
-    grads = _group_normed_gradients(
+    split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
+    split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
+    grads = rt.native_group_norm_backward(
         split_G, split_input, mean, rstd, split_weight, ctx.needs_input_grad[:3]
     )
     if ctx.needs_input_grad[0]:
-        grad_input = _flatten(grads[0], 1, 2)
+        grad_input = rt.flatten(grads[0], 1, 2)
     if ctx.needs_input_grad[1]:
-        grad_weight = _flatten(grads[1], 0, 1)
+        grad_weight = rt.flatten(grads[1], 0, 1)
     if ctx.needs_input_grad[2]:
-        grad_bias = _flatten(grads[2], 0, 1)
+        grad_bias = rt.flatten(grads[2], 0, 1)
     return grad_input, grad_weight, grad_bias, None, None
 
 
@@ -307,14 +130,14 @@ class _GroupNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _group_norm_backward(ctx, G)
         input, weight, _, _ = ctx.saved_tensors
         num_groups = ctx.num_groups
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = grad_bias = None
         q_size = math.prod(q_shape)
         size_per_group = input_shape[1] // num_groups
@@ -331,7 +154,7 @@ class _GroupNorm(Function):
             weight = (
                 None
                 if weight is None
-                else _unflatten(weight, 0, (num_groups, size_per_group))
+                else rt.unflatten(weight, 0, (num_groups, size_per_group))
             )
             sum_of_G_xhat_weight = (
                 G_xhat.sum(3) if weight is None else G_xhat.sum(3) * weight
@@ -352,9 +175,9 @@ class _GroupNorm(Function):
                 rsqrt_var * (weight_G - mean_of_G_xhat_xhat - mean_of_G)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = _flatten(G_xhat.sum((0, 3)), 0, 1)
+            grad_weight = rt.flatten(G_xhat.sum((0, 3)), 0, 1)
         if ctx.needs_input_grad[2]:
-            grad_bias = _flatten(G.sum((0, 3)), 0, 1)
+            grad_bias = rt.flatten(G.sum((0, 3)), 0, 1)
         return grad_input, grad_weight, grad_bias, None, None
 
 
@@ -393,9 +216,9 @@ def group_norm(
             f"group_norm: input must be a tensor, not {type(input).__name__}"
         )
     if type(num_groups) is not int:
-        num_groups = _integer(num_groups, "group_norm: num_groups")
+        num_groups = rt.integer(num_groups, "group_norm: num_groups")
     if type(eps) is not float:
-        eps = _number(eps, "group_norm: eps")
+        eps = rt.number(eps, "group_norm: eps")
     if input.dim() < 2:
         raise ValueError(
             "group_norm: input must have at least 2 axes [n, (g c), *q], not "
@@ -457,9 +280,9 @@ def group_norm(
                 f"size(g)*size(c) is {num_groups * (input.shape[1] // num_groups)}"
             )
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if rt.forward_mode():
         return _group_norm_composed(input, weight, bias, num_groups, eps)
     if not torch.is_grad_enabled():
         return _group_norm_forward(input, weight, bias, num_groups, eps)[0]
-    return _applied(_GroupNorm, input, weight, bias, num_groups, eps)[0]
+    return rt.apply(_GroupNorm, input, weight, bias, num_groups, eps)[0]

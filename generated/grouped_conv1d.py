@@ -10,97 +10,15 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
+    low = rt.autocast_product(input, weight, bias)
+    input, weight, bias = rt.cast(low, input, weight, bias)
     return torch.nn.functional.conv1d(
         input,
         weight,
@@ -124,7 +42,7 @@ class _GroupedConv1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, bias, stride, padding, dilation, groups = inputs
-        ctx.low = _of_product(input, weight, bias)
+        ctx.low = rt.autocast_product(input, weight, bias)
         ctx.stride = stride
         ctx.padding = padding
         ctx.dilation = dilation
@@ -137,7 +55,7 @@ class _GroupedConv1d(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         stride = ctx.stride
@@ -147,7 +65,7 @@ class _GroupedConv1d(Function):
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
         low = ctx.low
-        input, weight, G = _cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv1d_input(
@@ -171,8 +89,10 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[2]:
-            grad_bias = _flatten(
-                _unflatten(G, 1, (groups, weight_shape[0] // groups)).sum((0, 3)), 0, 1
+            grad_bias = rt.flatten(
+                rt.unflatten(G, 1, (groups, weight_shape[0] // groups)).sum((0, 3)),
+                0,
+                1,
             )
         return grad_input, grad_weight, grad_bias, None, None, None, None
 
@@ -218,13 +138,13 @@ def grouped_conv1d(
             f"grouped_conv1d: weight must be a tensor, not {type(weight).__name__}"
         )
     if type(stride) is not int:
-        stride = _integer(stride, "grouped_conv1d: stride")
+        stride = rt.integer(stride, "grouped_conv1d: stride")
     if type(padding) is not int:
-        padding = _integer(padding, "grouped_conv1d: padding")
+        padding = rt.integer(padding, "grouped_conv1d: padding")
     if type(dilation) is not int:
-        dilation = _integer(dilation, "grouped_conv1d: dilation")
+        dilation = rt.integer(dilation, "grouped_conv1d: dilation")
     if type(groups) is not int:
-        groups = _integer(groups, "grouped_conv1d: groups")
+        groups = rt.integer(groups, "grouped_conv1d: groups")
     if input.dim() != 3:
         raise ValueError(
             f"grouped_conv1d: input must have 3 axes [n, (g c), t], not {input.dim()}"
@@ -297,11 +217,11 @@ def grouped_conv1d(
     if dilation < 1:
         raise ValueError(f"grouped_conv1d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _grouped_conv1d_forward(
             input, weight, bias, stride, padding, dilation, groups
         )
-    return _applied(
+    return rt.apply(
         _GroupedConv1d, input, weight, bias, stride, padding, dilation, groups
     )

@@ -28,106 +28,20 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
+    if rt.unrecorded(input, hx, w_ih, w_hh, b_ih, b_hh):
         return _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx = _cast(wide, hx)[0]
+    input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
+    hx = rt.cast(wide, hx)[0]
     input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
     a = input_w_ih if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + input_w_ih
     hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
@@ -140,11 +54,11 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
 
 
 def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx = _cast(wide, hx)[0]
+    input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
+    hx = rt.cast(wide, hx)[0]
     input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
     a = (
         input_w_ih
@@ -164,8 +78,8 @@ def _gru_cell_backward(ctx, G):
     input, hx, w_ih, w_hh, _, _, a, s = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh = _cast(low, input, w_ih, w_hh)
-    hx, a, s, G = _cast(wide, hx, a, s, G)
+    input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
+    hx, a, s, G = rt.cast(wide, hx, a, s, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
     update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
     grad_new = (1 - update).mul_(G)
@@ -201,9 +115,9 @@ def _gru_cell_backward(ctx, G):
             1,
         )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        flat_grad_a = _flatten(grad_a, 1, 2)
+        flat_grad_a = rt.flatten(grad_a, 1, 2)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        flat_grad_s = _flatten(grad_s, 1, 2)
+        flat_grad_s = rt.flatten(grad_s, 1, 2)
     if ctx.needs_input_grad[0]:
         grad_input = flat_grad_a.to(low) @ w_ih
     if ctx.needs_input_grad[1]:
@@ -213,9 +127,9 @@ def _gru_cell_backward(ctx, G):
     if ctx.needs_input_grad[3]:
         grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
     if ctx.needs_input_grad[4]:
-        grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
     if ctx.needs_input_grad[5]:
-        grad_b_hh = _flatten(grad_s.sum(0), 0, 1)
+        grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
     return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
@@ -232,34 +146,34 @@ class _GruCell(Function):
         _, a, s = output
         ctx.mark_non_differentiable(a, s)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(input, hx, w_ih, w_hh, b_ih, b_hh, a, s)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_a, _grad_s):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _gru_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, b_ih, b_hh, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, w_ih, w_hh, b_ih, b_hh = _cast(low, input, w_ih, w_hh, b_ih, b_hh)
-        hx, G = _cast(wide, hx, G)
+        input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
+        hx, G = rt.cast(wide, hx, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        input_w_ih = _unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
         a = (
             input_w_ih
             if b_ih is None
-            else _unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
+            else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
         )
         low_hx = hx.to(low)
-        low_hx_w_hh = _unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
+        low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
         s = (
             low_hx_w_hh
             if b_hh is None
-            else _unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
+            else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
         )
         update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
         one_minus_update = 1 - update
@@ -300,9 +214,9 @@ class _GruCell(Function):
                 1,
             )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            flat_grad_a = _flatten(grad_a, 1, 2)
+            flat_grad_a = rt.flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            flat_grad_s = _flatten(grad_s, 1, 2)
+            flat_grad_s = rt.flatten(grad_s, 1, 2)
         if ctx.needs_input_grad[0]:
             grad_input = flat_grad_a.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
@@ -312,9 +226,9 @@ class _GruCell(Function):
         if ctx.needs_input_grad[3]:
             grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
         if ctx.needs_input_grad[4]:
-            grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+            grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:
-            grad_b_hh = _flatten(grad_s.sum(0), 0, 1)
+            grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
@@ -465,7 +379,8 @@ def gru_cell(
                 f"size(g)*size(j) is {3 * hx.shape[1]}"
             )
     if torch.compiler.is_compiling():
-        input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        given = rt.distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
+        input, hx, w_ih, w_hh, b_ih, b_hh = given
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)[0]
-    return _applied(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)[0]
+    return rt.apply(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)[0]

@@ -18,95 +18,20 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _hardsigmoid_forward(input):
-    dtype = _promoted(input)
-    input = _for_kernel(input)[0]
+    dtype = input.dtype
+    input = rt.widened_for_kernel(input)[0]
     return torch.nn.functional.hardsigmoid(input).to(dtype)
 
 
 def _hardsigmoid_backward(ctx, G):
     (input,) = ctx.saved_tensors
-    input, G = _for_kernel(input, G)
+    input, G = rt.widened_for_kernel(input, G)
     grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
     return grad_input
 
@@ -125,16 +50,16 @@ class _Hardsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _hardsigmoid_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        input, G = _for_kernel(input, G)
+        input, G = rt.widened_for_kernel(input, G)
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
         return grad_input
 
 
 def _hardsigmoid_tangent(input, d_input):
-    input, d_input = _for_kernel(input, d_input)
+    input, d_input = rt.widened_for_kernel(input, d_input)
     return torch.ops.aten.hardtanh_backward(d_input / 6, input, -3, 3)
 
 
@@ -143,7 +68,7 @@ class _HardsigmoidDual(_Hardsigmoid):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_hardsigmoid_forward, in_dims, given)
+        return rt.vmapped(_hardsigmoid_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -154,8 +79,8 @@ class _HardsigmoidDual(_Hardsigmoid):
 
     @staticmethod
     def jvp(ctx, d_input):
-        input, output = _still(ctx.saved_tensors)
-        with forward_ad._set_fwd_grad_enabled(True):
+        input, output = rt.primals(ctx.saved_tensors)
+        with rt.in_forward_mode():
             d_output = _hardsigmoid_tangent(input, d_input)
             return d_output.to(output.dtype)
 
@@ -179,8 +104,8 @@ def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"hardsigmoid: input must be a floating-point tensor, not {input.dtype}"
         )
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HardsigmoidDual.apply(input)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardsigmoid_forward(input)
-    return _applied(_Hardsigmoid, input)
+    return rt.apply(_Hardsigmoid, input)

@@ -47,135 +47,14 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _huber_loss_mean_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_mean_forward_in_place(input, target, delta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     delta_positive = 0 < delta
     input_minus_target = input - target if not delta_positive else None
     abs_input = input_minus_target.abs() if not delta_positive else None
@@ -187,31 +66,7 @@ def _huber_loss_mean_forward(input, target, delta):
         0.5 * input_minus_target.square() if not delta_positive else None
     )
     input_or_abs_input = (
-        _where(abs_input <= delta, half_input_squared, delta_abs_input)
-        if not delta_positive
-        else None
-    )
-    average = (huber_loss_with_delta if delta_positive else input_or_abs_input).mean()
-    return average.to(dtype)
-
-
-def _huber_loss_mean_forward_in_place(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    delta_positive = 0 < delta
-    input_minus_target = input - target if not delta_positive else None
-    abs_input = input_minus_target.abs() if not delta_positive else None
-    huber_loss_with_delta = (
-        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
-    )
-    abs_input_delta = (
-        (abs_input - 0.5 * delta).mul_(delta) if not delta_positive else None
-    )
-    half_input_squared = (
-        input_minus_target.square_().mul_(0.5) if not delta_positive else None
-    )
-    input_or_abs_input = (
-        _where(abs_input <= delta, half_input_squared, abs_input_delta)
+        rt.where(abs_input <= delta, half_input_squared, delta_abs_input)
         if not delta_positive
         else None
     )
@@ -222,7 +77,7 @@ def _huber_loss_mean_forward_in_place(input, target, delta):
 def _huber_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     delta = ctx.delta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
@@ -253,11 +108,11 @@ class _HuberLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _huber_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
@@ -269,7 +124,7 @@ class _HuberLossMean(Function):
 
 
 def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     d_input_minus_d_target = d_input - d_target
     abs_e = e.abs()
@@ -278,7 +133,7 @@ def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
     )
     return (
         delta * masked_sign_e_d_input.sum()
-        + _where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
+        + rt.where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
     ) / math.prod(d_input.shape)
 
 
@@ -287,7 +142,7 @@ class _HuberLossMeanDual(_HuberLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -298,9 +153,9 @@ class _HuberLossMeanDual(_HuberLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _delta):
-        input, target, average = _still(ctx.saved_tensors)
+        input, target, average = rt.primals(ctx.saved_tensors)
         delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _huber_loss_mean_tangent(
                 input, target, delta, d_input, d_target
             )
@@ -308,10 +163,8 @@ class _HuberLossMeanDual(_HuberLossMean):
 
 
 def _huber_loss_sum_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_sum_forward_in_place(input, target, delta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     delta_positive = 0 < delta
     input_minus_target = input - target if not delta_positive else None
     abs_input = input_minus_target.abs() if not delta_positive else None
@@ -323,31 +176,7 @@ def _huber_loss_sum_forward(input, target, delta):
         0.5 * input_minus_target.square() if not delta_positive else None
     )
     input_or_abs_input = (
-        _where(abs_input <= delta, half_input_squared, delta_abs_input)
-        if not delta_positive
-        else None
-    )
-    total = (huber_loss_with_delta if delta_positive else input_or_abs_input).sum()
-    return total.to(dtype)
-
-
-def _huber_loss_sum_forward_in_place(input, target, delta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    delta_positive = 0 < delta
-    input_minus_target = input - target if not delta_positive else None
-    abs_input = input_minus_target.abs() if not delta_positive else None
-    huber_loss_with_delta = (
-        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
-    )
-    abs_input_delta = (
-        (abs_input - 0.5 * delta).mul_(delta) if not delta_positive else None
-    )
-    half_input_squared = (
-        input_minus_target.square_().mul_(0.5) if not delta_positive else None
-    )
-    input_or_abs_input = (
-        _where(abs_input <= delta, half_input_squared, abs_input_delta)
+        rt.where(abs_input <= delta, half_input_squared, delta_abs_input)
         if not delta_positive
         else None
     )
@@ -358,7 +187,7 @@ def _huber_loss_sum_forward_in_place(input, target, delta):
 def _huber_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     delta = ctx.delta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
@@ -386,11 +215,11 @@ class _HuberLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _huber_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
@@ -402,7 +231,7 @@ class _HuberLossSum(Function):
 
 
 def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     d_input_minus_d_target = d_input - d_target
     abs_e = e.abs()
@@ -411,7 +240,7 @@ def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
     )
     return (
         delta * masked_sign_e_d_input.sum()
-        + _where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
+        + rt.where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
     )
 
 
@@ -420,7 +249,7 @@ class _HuberLossSumDual(_HuberLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -431,18 +260,16 @@ class _HuberLossSumDual(_HuberLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _delta):
-        input, target, total = _still(ctx.saved_tensors)
+        input, target, total = rt.primals(ctx.saved_tensors)
         delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _huber_loss_sum_tangent(input, target, delta, d_input, d_target)
             return d_total.to(total.dtype)
 
 
 def _huber_loss_none_forward(input, target, delta):
-    if _alone(input, target):
-        return _huber_loss_none_forward_in_place(input, target, delta)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.promoted(input, target)
+    input, target = rt.widened(input, target)
     delta_positive = 0 < delta
     input_minus_target = input - target if not delta_positive else None
     abs_input = input_minus_target.abs() if not delta_positive else None
@@ -451,32 +278,7 @@ def _huber_loss_none_forward(input, target, delta):
         0.5 * input_minus_target.square() if not delta_positive else None
     )
     input_or_abs_input = (
-        _where(abs_input <= delta, half_input_squared, delta_abs_input)
-        if not delta_positive
-        else None
-    )
-    loss = (
-        torch.ops.aten.huber_loss(input, target, 0, delta)
-        if delta_positive
-        else input_or_abs_input
-    )
-    return loss.to(dtype)
-
-
-def _huber_loss_none_forward_in_place(input, target, delta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    delta_positive = 0 < delta
-    input_minus_target = input - target if not delta_positive else None
-    abs_input = input_minus_target.abs() if not delta_positive else None
-    abs_input_delta = (
-        (abs_input - 0.5 * delta).mul_(delta) if not delta_positive else None
-    )
-    half_input_squared = (
-        input_minus_target.square_().mul_(0.5) if not delta_positive else None
-    )
-    input_or_abs_input = (
-        _where(abs_input <= delta, half_input_squared, abs_input_delta)
+        rt.where(abs_input <= delta, half_input_squared, delta_abs_input)
         if not delta_positive
         else None
     )
@@ -491,7 +293,7 @@ def _huber_loss_none_forward_in_place(input, target, delta):
 def _huber_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     delta = ctx.delta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
@@ -519,11 +321,11 @@ class _HuberLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _huber_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
@@ -535,10 +337,10 @@ class _HuberLossNone(Function):
 
 
 def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target
     d_input_minus_d_target = d_input - d_target
-    return _where(
+    return rt.where(
         e.abs() <= delta,
         e * d_input_minus_d_target,
         delta * e.sign() * d_input_minus_d_target,
@@ -550,7 +352,7 @@ class _HuberLossNoneDual(_HuberLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_huber_loss_none_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -561,9 +363,9 @@ class _HuberLossNoneDual(_HuberLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _delta):
-        input, target, loss = _still(ctx.saved_tensors)
+        input, target, loss = rt.primals(ctx.saved_tensors)
         delta = ctx.delta
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _huber_loss_none_tangent(input, target, delta, d_input, d_target)
             return d_loss.to(loss.dtype)
 
@@ -610,7 +412,7 @@ def huber_loss(
             f"huber_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(delta) is not float:
-        delta = _number(delta, "huber_loss: delta")
+        delta = rt.number(delta, "huber_loss: delta")
     if not delta > 0:
         raise ValueError(f"huber_loss: delta must be greater than 0, not {delta}")
     if not input.is_floating_point():
@@ -642,9 +444,9 @@ def huber_loss(
         )
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, delta)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, delta)
-    return _applied(function, input, target, delta)
+    return rt.apply(function, input, target, delta)

@@ -10,13 +10,7 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
@@ -56,13 +50,13 @@ def im2col(
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"im2col: input must be a tensor, not {type(input).__name__}")
     if type(kernel_height) is not int:
-        kernel_height = _integer(kernel_height, "im2col: kernel_height")
+        kernel_height = rt.integer(kernel_height, "im2col: kernel_height")
     if type(kernel_width) is not int:
-        kernel_width = _integer(kernel_width, "im2col: kernel_width")
+        kernel_width = rt.integer(kernel_width, "im2col: kernel_width")
     if type(dilation) is not int:
-        dilation = _integer(dilation, "im2col: dilation")
+        dilation = rt.integer(dilation, "im2col: dilation")
     if type(stride) is not int:
-        stride = _integer(stride, "im2col: stride")
+        stride = rt.integer(stride, "im2col: stride")
     if input.dim() != 4:
         raise ValueError(
             f"im2col: input must have 4 axes [n, c, h, w], not {input.dim()}"

@@ -10,152 +10,16 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _selected_inside(x, dim, index):
-    """x.index_select, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
-        return x.index_select(dim, index)
-    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
-
-
-def _index_added_inside(x, dim, index, y, alpha=1):
-    """x.index_add without what is no position of the axis."""
-    size = x.shape[dim]
-    if _are_inside(index, size):
-        return x.index_add(dim, index, y, alpha=alpha)
-    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
-    return added.narrow(dim, 0, size)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _are_inside(index, size):
-    """Whether all are positions of an axis, as far as that is known without waiting."""
-    if index.device.type != "cpu" or not _alone(index):
-        return False
-    if not index.numel():
-        return True
-    least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
-
-
-def _or_last(index, size):
-    """index, and the position after the last for what is none of the axis."""
-    return torch.where((index >= 0) & (index < size), index, size)
-
-
-def _one_more(x, dim):
-    """x with one more position along an axis, of zeros."""
-    behind = x.dim() - 1 - dim % x.dim()
-    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _index_add_forward(input, index, source, dim, alpha):
-    dtype = _promoted(input, source)
-    input, source = _wide(input, source)
-    output = _index_added_inside(input, dim, index, source, alpha=alpha)
-    return _no_view(output.to(dtype))
+    dtype = rt.promoted(input, source)
+    input, source = rt.widened(input, source)
+    output = rt.index_add_inside(input, dim, index, source, alpha=alpha)
+    return rt.no_view(output.to(dtype))
 
 
 class _IndexAdd(Function):
@@ -177,12 +41,12 @@ class _IndexAdd(Function):
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         alpha = ctx.alpha
-        G = _for_kernel(G)[0]
+        G = rt.widened_for_kernel(G)[0]
         grad_input = grad_source = None
         if ctx.needs_input_grad[0]:
             grad_input = G
         if ctx.needs_input_grad[2]:
-            grad_source = alpha * _selected_inside(G, dim, index)
+            grad_source = alpha * rt.index_select_inside(G, dim, index)
         return grad_input, None, grad_source, None, None
 
 
@@ -225,9 +89,9 @@ def index_add(
             f"index_add: source must be a tensor, not {type(source).__name__}"
         )
     if type(dim) is not int:
-        dim = _integer(dim, "index_add: dim")
+        dim = rt.integer(dim, "index_add: dim")
     if type(alpha) is not float:
-        alpha = _number(alpha, "index_add: alpha")
+        alpha = rt.number(alpha, "index_add: alpha")
     if input.dim() < 1:
         raise ValueError(
             f"index_add: input must have at least 1 axis [*p, v, *q], not {input.dim()}"
@@ -287,7 +151,7 @@ def index_add(
             f"{source.shape[dim]} on axis {dim} of source"
         )
     if torch.compiler.is_compiling():
-        input, index, source = _distinct(input, index, source)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, index, source = rt.distinct(input, index, source)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _index_add_forward(input, index, source, dim, alpha)
-    return _applied(_IndexAdd, input, index, source, dim, alpha)
+    return rt.apply(_IndexAdd, input, index, source, dim, alpha)

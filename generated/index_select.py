@@ -9,57 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _index_select_forward(input, index, dim):
@@ -70,7 +22,7 @@ def _index_select_backward(ctx, G):
     (index,) = ctx.saved_tensors
     dim = ctx.dim
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     grad_input = G.new_zeros(input_shape).index_add_(dim, index, G)
     return grad_input, None, None
 
@@ -91,12 +43,12 @@ class _IndexSelect(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _index_select_backward(ctx, G)
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         grad_input = G.new_zeros(input_shape).index_add(dim, index, G)
         return grad_input, None, None
 
@@ -126,7 +78,7 @@ def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch
             f"index_select: index must be a tensor, not {type(index).__name__}"
         )
     if type(dim) is not int:
-        dim = _integer(dim, "index_select: dim")
+        dim = rt.integer(dim, "index_select: dim")
     if input.dim() < 1:
         raise ValueError(
             "index_select: input must have at least 1 axis [*p, v, *q], not "
@@ -150,7 +102,7 @@ def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch
             f"index_select: index is on {index.device}, but input is on {input.device}"
         )
     if torch.compiler.is_compiling():
-        input, index = _distinct(input, index)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, index = rt.distinct(input, index)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _index_select_forward(input, index, dim)
-    return _applied(_IndexSelect, input, index, dim)
+    return rt.apply(_IndexSelect, input, index, dim)

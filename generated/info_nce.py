@@ -54,121 +54,18 @@ d_positive_key is the tangent of positive_key:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _info_nce_mean_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
+    if rt.unrecorded(query, positive_key):
         return _info_nce_mean_forward_in_place(query, positive_key, temperature)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -178,10 +75,10 @@ def _info_nce_mean_forward(query, positive_key, temperature):
 
 
 def _info_nce_mean_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -190,10 +87,10 @@ def _info_nce_mean_composed(query, positive_key, temperature):
 
 
 def _info_nce_mean_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
@@ -207,7 +104,8 @@ def _info_nce_mean_backward(ctx, G):
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
+    given = rt.cast(wide, query, positive_key, similarity, G)
+    query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
     diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
     grad_similarity = (
@@ -250,22 +148,22 @@ class _InfoNceMean(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _info_nce_mean_backward(ctx, G)
         query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
         queries = rsqrt_query * query
@@ -292,9 +190,9 @@ class _InfoNceMean(Function):
 
 
 def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
     queries = rsqrt_query * query
@@ -323,7 +221,7 @@ class _InfoNceMeanDual(_InfoNceMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_mean_forward, in_dims, given)
+        return rt.vmapped(_info_nce_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -335,9 +233,9 @@ class _InfoNceMeanDual(_InfoNceMean):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, average = _still(ctx.saved_tensors)
+        query, positive_key, average = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _info_nce_mean_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
@@ -345,12 +243,12 @@ class _InfoNceMeanDual(_InfoNceMean):
 
 
 def _info_nce_sum_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
+    if rt.unrecorded(query, positive_key):
         return _info_nce_sum_forward_in_place(query, positive_key, temperature)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -360,10 +258,10 @@ def _info_nce_sum_forward(query, positive_key, temperature):
 
 
 def _info_nce_sum_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -372,10 +270,10 @@ def _info_nce_sum_composed(query, positive_key, temperature):
 
 
 def _info_nce_sum_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
@@ -389,7 +287,8 @@ def _info_nce_sum_backward(ctx, G):
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
+    given = rt.cast(wide, query, positive_key, similarity, G)
+    query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
     grad_similarity = (
         torch.softmax(similarity, 1)
@@ -433,22 +332,22 @@ class _InfoNceSum(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _info_nce_sum_backward(ctx, G)
         query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
         queries = rsqrt_query * query
@@ -475,9 +374,9 @@ class _InfoNceSum(Function):
 
 
 def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
     queries = rsqrt_query * query
@@ -505,7 +404,7 @@ class _InfoNceSumDual(_InfoNceSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_sum_forward, in_dims, given)
+        return rt.vmapped(_info_nce_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -517,9 +416,9 @@ class _InfoNceSumDual(_InfoNceSum):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, total = _still(ctx.saved_tensors)
+        query, positive_key, total = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _info_nce_sum_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
@@ -527,12 +426,12 @@ class _InfoNceSumDual(_InfoNceSum):
 
 
 def _info_nce_none_forward(query, positive_key, temperature):
-    if _alone(query, positive_key):
+    if rt.unrecorded(query, positive_key):
         return _info_nce_none_forward_in_place(query, positive_key, temperature)
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -542,10 +441,10 @@ def _info_nce_none_forward(query, positive_key, temperature):
 
 
 def _info_nce_none_composed(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
@@ -554,10 +453,10 @@ def _info_nce_none_composed(query, positive_key, temperature):
 
 
 def _info_nce_none_forward_in_place(query, positive_key, temperature):
-    low = _of_product(query, positive_key)
-    dtype = _of_float32(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
+    dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key = _cast(wide, query, positive_key)
+    query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
@@ -571,7 +470,8 @@ def _info_nce_none_backward(ctx, G):
     temperature = ctx.temperature
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, positive_key, similarity, G = _cast(wide, query, positive_key, similarity, G)
+    given = rt.cast(wide, query, positive_key, similarity, G)
+    query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
     grad_similarity = (
         torch.softmax(similarity, 1)
@@ -615,22 +515,22 @@ class _InfoNceNone(Function):
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, positive_key)
+        ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _info_nce_none_backward(ctx, G)
         query, positive_key, _ = ctx.saved_tensors
         temperature = ctx.temperature
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = _cast(wide, query, positive_key, G)
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
         queries = rsqrt_query * query
@@ -656,9 +556,9 @@ class _InfoNceNone(Function):
 
 
 def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = _of_product(query, positive_key)
+    low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(wide, query, positive_key, d_query, d_positive_key)
+    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
     queries = rsqrt_query * query
@@ -685,7 +585,7 @@ class _InfoNceNoneDual(_InfoNceNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_info_nce_none_forward, in_dims, given)
+        return rt.vmapped(_info_nce_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -697,9 +597,9 @@ class _InfoNceNoneDual(_InfoNceNone):
 
     @staticmethod
     def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, loss = _still(ctx.saved_tensors)
+        query, positive_key, loss = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _info_nce_none_tangent(
                 query, positive_key, temperature, d_query, d_positive_key
             )
@@ -765,7 +665,7 @@ def info_nce(
             f"{type(positive_key).__name__}"
         )
     if type(temperature) is not float:
-        temperature = _number(temperature, "info_nce: temperature")
+        temperature = rt.number(temperature, "info_nce: temperature")
     if query.dim() != 2:
         raise ValueError(f"info_nce: query must have 2 axes [n, d], not {query.dim()}")
     if positive_key.dim() != 2:
@@ -803,11 +703,11 @@ def info_nce(
         )
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        query, positive_key = _distinct(query, positive_key)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        query, positive_key = rt.distinct(query, positive_key)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(query, positive_key, temperature)[0]
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(query, positive_key, temperature)
     if not torch.is_grad_enabled():
         return forward(query, positive_key, temperature)[0]
-    return _applied(function, query, positive_key, temperature)[0]
+    return rt.apply(function, query, positive_key, temperature)[0]

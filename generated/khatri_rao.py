@@ -10,87 +10,15 @@ Gradients, where G is the cotangent of C:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _khatri_rao_forward(A, B):
-    dtype = _promoted(A, B)
-    A, B = _for_kernel(A, B)
-    return _no_view((A.unsqueeze(1) * B).flatten(0, 1).to(dtype))
+    dtype = rt.promoted(A, B)
+    A, B = rt.widened_for_kernel(A, B)
+    return rt.no_view((A.unsqueeze(1) * B).flatten(0, 1).to(dtype))
 
 
 class _KhatriRao(Function):
@@ -115,9 +43,9 @@ class _KhatriRao(Function):
         A, B = ctx.saved_tensors
         A_shape = ctx.A_shape
         B_shape = ctx.B_shape
-        A, B, G = _wide(A, B, G)
+        A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        G = _unflatten(G, 0, (A_shape[0], B_shape[0]))
+        G = rt.unflatten(G, 0, (A_shape[0], B_shape[0]))
         if ctx.needs_input_grad[0]:
             grad_A = (G * B).sum(1)
         if ctx.needs_input_grad[1]:
@@ -159,7 +87,7 @@ def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
             "on axis 1 of B"
         )
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _khatri_rao_forward(A, B)
-    return _applied(_KhatriRao, A, B)
+    return rt.apply(_KhatriRao, A, B)

@@ -31,118 +31,23 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _kl_div_mean_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_mean_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
     return loss.mean().to(dtype)
 
 
 def _kl_div_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return loss.mean().to(dtype)
 
@@ -150,7 +55,7 @@ def _kl_div_mean_forward_in_place(input, target):
 def _kl_div_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     count = input_shape[0] * math.prod(input_shape[1:])
     if ctx.needs_input_grad[0]:
@@ -159,7 +64,9 @@ def _kl_div_mean_backward(ctx, G):
         target_positive = target > 0
         log_target_plus_one = target.log().add_(1)
         grad_target = (
-            _where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G / count)
+            rt.where(target_positive, log_target_plus_one, 0)
+            .sub_(input)
+            .mul_(G / count)
         )
     return grad_input, grad_target
 
@@ -179,11 +86,11 @@ class _KlDivMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         count = input_shape[0] * math.prod(input_shape[1:])
         if ctx.needs_input_grad[0]:
@@ -192,30 +99,30 @@ class _KlDivMean(Function):
             target_positive = target > 0
             one_plus_target = 1 + torch.where(target_positive, target, 1).log()
             grad_target = (
-                G / count * (_where(target_positive, one_plus_target, 0) - input)
+                G / count * (rt.where(target_positive, one_plus_target, 0) - input)
             )
         return grad_input, grad_target
 
 
 def _kl_div_sum_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_sum_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
     return loss.sum().to(dtype)
 
 
 def _kl_div_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return loss.sum().to(dtype)
 
 
 def _kl_div_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
         grad_input = -G * target
@@ -223,7 +130,7 @@ def _kl_div_sum_backward(ctx, G):
         target_positive = target > 0
         log_target_plus_one = target.log().add_(1)
         grad_target = (
-            _where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
+            rt.where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
         )
     return grad_input, grad_target
 
@@ -242,39 +149,39 @@ class _KlDivSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             target_positive = target > 0
             one_plus_target = 1 + torch.where(target_positive, target, 1).log()
-            grad_target = G * (_where(target_positive, one_plus_target, 0) - input)
+            grad_target = G * (rt.where(target_positive, one_plus_target, 0) - input)
         return grad_input, grad_target
 
 
 def _kl_div_none_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_none_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
     return loss.to(dtype)
 
 
 def _kl_div_none_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return loss.to(dtype)
 
 
 def _kl_div_none_backward(ctx, G):
     input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
         grad_input = (G * target).neg_()
@@ -282,7 +189,7 @@ def _kl_div_none_backward(ctx, G):
         target_positive = target > 0
         log_target_plus_one = target.log().add_(1)
         grad_target = (
-            _where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
+            rt.where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
         )
     return grad_input, grad_target
 
@@ -301,32 +208,32 @@ class _KlDivNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_none_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             target_positive = target > 0
             one_plus_target = 1 + torch.where(target_positive, target, 1).log()
-            grad_target = G * (_where(target_positive, one_plus_target, 0) - input)
+            grad_target = G * (rt.where(target_positive, one_plus_target, 0) - input)
         return grad_input, grad_target
 
 
 def _kl_div_batchmean_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_batchmean_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = target * (torch.where(target > 0, target, 1).log() - input)
     return (loss.sum() / input.shape[0]).to(dtype)
 
 
 def _kl_div_batchmean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
     return (loss.sum() / input.shape[0]).to(dtype)
 
@@ -334,7 +241,7 @@ def _kl_div_batchmean_forward_in_place(input, target):
 def _kl_div_batchmean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     if ctx.needs_input_grad[0]:
         grad_input = -G / input_shape[0] * target
@@ -342,7 +249,7 @@ def _kl_div_batchmean_backward(ctx, G):
         target_positive = target > 0
         log_target_plus_one = target.log().add_(1)
         grad_target = (
-            _where(target_positive, log_target_plus_one, 0)
+            rt.where(target_positive, log_target_plus_one, 0)
             .sub_(input)
             .mul_(G / input_shape[0])
         )
@@ -364,11 +271,11 @@ class _KlDivBatchmean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         if ctx.needs_input_grad[0]:
             grad_input = -G / input_shape[0] * target
@@ -378,7 +285,7 @@ class _KlDivBatchmean(Function):
             grad_target = (
                 G
                 / input_shape[0]
-                * (_where(target_positive, one_plus_target, 0) - input)
+                * (rt.where(target_positive, one_plus_target, 0) - input)
             )
         return grad_input, grad_target
 
@@ -463,7 +370,7 @@ def kl_div(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target)
-    return _applied(function, input, target)
+    return rt.apply(function, input, target)

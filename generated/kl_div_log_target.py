@@ -31,87 +31,23 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _kl_div_log_target_mean_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_log_target_mean_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (target - input) * target.exp()
     return loss.mean().to(dtype)
 
 
 def _kl_div_log_target_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (target - input).mul_(target.exp())
     return loss.mean().to(dtype)
 
@@ -119,7 +55,7 @@ def _kl_div_log_target_mean_forward_in_place(input, target):
 def _kl_div_log_target_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     count = input_shape[0] * math.prod(input_shape[1:])
     exp_target = target.exp()
@@ -151,11 +87,11 @@ class _KlDivLogTargetMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_log_target_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         count = input_shape[0] * math.prod(input_shape[1:])
         exp_target = target.exp()
@@ -168,24 +104,24 @@ class _KlDivLogTargetMean(Function):
 
 
 def _kl_div_log_target_sum_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_log_target_sum_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (target - input) * target.exp()
     return loss.sum().to(dtype)
 
 
 def _kl_div_log_target_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (target - input).mul_(target.exp())
     return loss.sum().to(dtype)
 
 
 def _kl_div_log_target_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     exp_target = target.exp()
     if ctx.needs_input_grad[0]:
@@ -215,10 +151,10 @@ class _KlDivLogTargetSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_log_target_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         exp_target = target.exp()
         if ctx.needs_input_grad[0]:
@@ -230,22 +166,22 @@ class _KlDivLogTargetSum(Function):
 
 
 def _kl_div_log_target_none_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_log_target_none_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     return ((target - input) * target.exp()).to(dtype)
 
 
 def _kl_div_log_target_none_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     return (target - input).mul_(target.exp()).to(dtype)
 
 
 def _kl_div_log_target_none_backward(ctx, G):
     target, loss = ctx.saved_tensors
-    target, loss, G = _wide(target, loss, G)
+    target, loss, G = rt.widened(target, loss, G)
     grad_input = grad_target = None
     exp_target = target.exp()
     if ctx.needs_input_grad[0]:
@@ -270,10 +206,10 @@ class _KlDivLogTargetNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_log_target_none_backward(ctx, G)
         target, loss = ctx.saved_tensors
-        target, loss, G = _wide(target, loss, G)
+        target, loss, G = rt.widened(target, loss, G)
         grad_input = grad_target = None
         exp_target = target.exp()
         if ctx.needs_input_grad[0]:
@@ -284,17 +220,17 @@ class _KlDivLogTargetNone(Function):
 
 
 def _kl_div_log_target_batchmean_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _kl_div_log_target_batchmean_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (target - input) * target.exp()
     return (loss.sum() / input.shape[0]).to(dtype)
 
 
 def _kl_div_log_target_batchmean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (target - input).mul_(target.exp())
     return (loss.sum() / input.shape[0]).to(dtype)
 
@@ -302,7 +238,7 @@ def _kl_div_log_target_batchmean_forward_in_place(input, target):
 def _kl_div_log_target_batchmean_backward(ctx, G):
     input, target = ctx.saved_tensors
     input_shape = ctx.input_shape
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     exp_target = target.exp()
     if ctx.needs_input_grad[0]:
@@ -333,11 +269,11 @@ class _KlDivLogTargetBatchmean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _kl_div_log_target_batchmean_backward(ctx, G)
         input, target = ctx.saved_tensors
         input_shape = ctx.input_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         exp_target = target.exp()
         if ctx.needs_input_grad[0]:
@@ -437,7 +373,7 @@ def kl_div_log_target(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target)
-    return _applied(function, input, target)
+    return rt.apply(function, input, target)

@@ -25,111 +25,30 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _l1_loss_mean_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _l1_loss_mean_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (input - target).abs()
     return loss.mean().to(dtype)
 
 
 def _l1_loss_mean_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (input - target).abs_()
     return loss.mean().to(dtype)
 
 
 def _l1_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     sign_input = (input - target).sign_()
     if ctx.needs_input_grad[0]:
@@ -158,10 +77,10 @@ class _L1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         sign_input = (input - target).sign()
         if ctx.needs_input_grad[0]:
@@ -172,24 +91,24 @@ class _L1LossMean(Function):
 
 
 def _l1_loss_sum_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _l1_loss_sum_forward_in_place(input, target)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (input - target).abs()
     return loss.sum().to(dtype)
 
 
 def _l1_loss_sum_forward_in_place(input, target):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     loss = (input - target).abs_()
     return loss.sum().to(dtype)
 
 
 def _l1_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     sign_input = (input - target).sign_()
     if ctx.needs_input_grad[0]:
@@ -213,10 +132,10 @@ class _L1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         sign_input = (input - target).sign()
         if ctx.needs_input_grad[0]:
@@ -227,22 +146,22 @@ class _L1LossSum(Function):
 
 
 def _l1_loss_none_forward(input, target):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _l1_loss_none_forward_in_place(input, target)
-    dtype = _promoted(input, target)
-    input, target = _for_kernel(input, target)
+    dtype = rt.promoted(input, target)
+    input, target = rt.widened_for_kernel(input, target)
     return (input - target).abs().to(dtype)
 
 
 def _l1_loss_none_forward_in_place(input, target):
-    dtype = _promoted(input, target)
-    input, target = _for_kernel(input, target)
+    dtype = rt.promoted(input, target)
+    input, target = rt.widened_for_kernel(input, target)
     return (input - target).abs_().to(dtype)
 
 
 def _l1_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     sign_input = (input - target).sign_()
     if ctx.needs_input_grad[0]:
@@ -266,10 +185,10 @@ class _L1LossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         sign_input = (input - target).sign()
         if ctx.needs_input_grad[0]:
@@ -343,7 +262,7 @@ def l1_loss(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target)
-    return _applied(function, input, target)
+    return rt.apply(function, input, target)

@@ -9,82 +9,14 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _l1_norm_forward(A, dim, keepdim):
-    dtype = _of_float32(A)
-    A = _for_kernel(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened_for_kernel(A)[0]
     return A.abs().sum(dim, keepdim=keepdim).to(dtype)
 
 
@@ -107,7 +39,7 @@ class _L1Norm(Function):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, G = _for_kernel(A, G)
+        A, G = rt.widened_for_kernel(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         grad_A = G * A.sign()
         return grad_A, None, None
@@ -131,7 +63,7 @@ def l1_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"l1_norm: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "l1_norm: dim")
+        dim = rt.integer(dim, "l1_norm: dim")
     if type(keepdim) is not bool:
         raise TypeError(f"l1_norm: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -144,6 +76,6 @@ def l1_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
         )
     if not A.is_floating_point():
         raise TypeError(f"l1_norm: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _l1_norm_forward(A, dim, keepdim)
-    return _applied(_L1Norm, A, dim, keepdim)
+    return rt.apply(_L1Norm, A, dim, keepdim)

@@ -10,128 +10,29 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _l2_norm_forward(A, dim, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     total = A.square().sum(dim)
     total_nonzero = total != 0
     F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
-    return _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
 def _l2_norm_backward(ctx, G):
     A, F = ctx.saved_tensors
     dim = ctx.dim
     keepdim = ctx.keepdim
-    A, F, G = _wide(A, F, G)
+    A, F, G = rt.widened(A, F, G)
     F = F if keepdim else F.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     F_nonzero = F != 0
-    grad_A = _masked_(G / F * A, F_nonzero)
+    grad_A = rt.keep_where_(G / F * A, F_nonzero)
     return grad_A, None, None
 
 
@@ -152,16 +53,16 @@ class _L2Norm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _l2_norm_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, F, G = _wide(A, F, G)
+        A, F, G = rt.widened(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         F_nonzero = F != 0
-        grad_A = torch.where(F_nonzero, G / _where(F_nonzero, F, 1) * A, 0)
+        grad_A = torch.where(F_nonzero, G / rt.where(F_nonzero, F, 1) * A, 0)
         return grad_A, None, None
 
 
@@ -184,7 +85,7 @@ def l2_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"l2_norm: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "l2_norm: dim")
+        dim = rt.integer(dim, "l2_norm: dim")
     if type(keepdim) is not bool:
         raise TypeError(f"l2_norm: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -197,6 +98,6 @@ def l2_norm(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor
         )
     if not A.is_floating_point():
         raise TypeError(f"l2_norm: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _l2_norm_forward(A, dim, keepdim)
-    return _applied(_L2Norm, A, dim, keepdim)
+    return rt.apply(_L2Norm, A, dim, keepdim)

@@ -10,100 +10,23 @@ Gradients, where G is the cotangent of K:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _laplacian_kernel_forward_in_place(x1, x2, gamma)
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     K = (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp()
     return K.to(dtype)
 
 
 def _laplacian_kernel_forward_in_place(x1, x2, gamma):
-    dtype = _of_float32(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     K = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma).exp_()
     return K.to(dtype)
 
@@ -111,7 +34,7 @@ def _laplacian_kernel_forward_in_place(x1, x2, gamma):
 def _laplacian_kernel_backward(ctx, G):
     x1, x2, K = ctx.saved_tensors
     gamma = ctx.gamma
-    x1, x2, K, G = _wide(x1, x2, K, G)
+    x1, x2, K, G = rt.widened(x1, x2, K, G)
     grad_x1 = grad_x2 = None
     sign_x1_minus_x2_G_K = (
         (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
@@ -139,11 +62,11 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _laplacian_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
-        x1, x2, K, G = _wide(x1, x2, K, G)
+        x1, x2, K, G = rt.widened(x1, x2, K, G)
         grad_x1 = grad_x2 = None
         G_K_sign_x1_minus_x2 = (G * K).unsqueeze(-1) * (
             x1.unsqueeze(-2) - x2.unsqueeze(-3)
@@ -181,7 +104,7 @@ def laplacian_kernel(
             f"laplacian_kernel: x2 must be a tensor, not {type(x2).__name__}"
         )
     if type(gamma) is not float:
-        gamma = _number(gamma, "laplacian_kernel: gamma")
+        gamma = rt.number(gamma, "laplacian_kernel: gamma")
     if x1.dim() < 2:
         raise ValueError(
             f"laplacian_kernel: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"
@@ -219,7 +142,7 @@ def laplacian_kernel(
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _laplacian_kernel_forward(x1, x2, gamma)
-    return _applied(_LaplacianKernel, x1, x2, gamma)
+    return rt.apply(_LaplacianKernel, x1, x2, gamma)

@@ -29,161 +29,15 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _layer_normed(x, shape, weight, bias, eps, scale=1):
-    """Layer norm over the last axes, of this shape: the output, mean and rstd."""
-    weight = _weight_times(weight, scale, x, shape)
-    if shape:
-        return torch.native_layer_norm(x, shape, weight, bias, eps)
-    weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
-    y, mean, rstd = torch.native_layer_norm(x.unsqueeze(-1), (1,), weight, bias, eps)
-    return y.squeeze(-1), mean, rstd
-
-
-def _layer_normed_gradients(G, x, shape, mean, rstd, weight, wanted, scale=1):
-    """The gradients of a layer norm in x, weight and bias, if wanted."""
-    call = torch.ops.aten.native_layer_norm_backward
-    weight = _weight_times(weight, scale, x, shape)
-    bias = x.new_empty(shape) if weight is None and wanted[2] else weight
-    mean, rstd = _in_order(mean, rstd)
-    if shape:
-        grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
-        return _with_scale(grads, scale, math.prod(shape))
-    weight, bias = (None if t is None else t.unsqueeze(-1) for t in (weight, bias))
-    given = (G.unsqueeze(-1), x.unsqueeze(-1), (1,), mean, rstd, weight, bias, wanted)
-    grads = [None if t is None else t.squeeze(-1) for t in call(*given)]
-    return _with_scale(grads, scale, 1)
-
-
-def _in_order(*tensors):
-    """Make the tensors contiguous; None stays None."""
-    return [None if t is None else t.contiguous() for t in tensors]
-
-
-def _weight_times(weight, scale, x, shape):
-    """weight*scale, where None is a weight of ones."""
-    if scale == 1:
-        return weight
-    return x.new_full(shape, scale) if weight is None else weight * scale
-
-
-def _with_scale(grads, scale, count):
-    """Apply the scale of the weight to the gradients of x, weight and bias.
-
-    count is the number of elements per normalized row. If it is 1, the gradients of x and weight
-    are exactly 0, without the rounding of the kernel.
-    """
-    if count == 1:
-        return *(None if t is None else t - t for t in grads[:2]), grads[2]
-    if scale == 1 or grads[1] is None:
-        return grads
-    return grads[0], grads[1] * scale, grads[2]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _layer_norm_forward(input, weight, bias, eps):
-    dtype = _of_float32(input, weight, bias)
-    input, weight, bias = _wide(input, weight, bias)
-    normed = _layer_normed(input, weight.shape, weight, bias, eps)
+    dtype = rt.autocast_float32(input, weight, bias)
+    input, weight, bias = rt.widened(input, weight, bias)
+    normed = rt.native_layer_norm(input, weight.shape, weight, bias, eps)
     output = normed[0].to(dtype)
     mean = normed[1]
     rstd = normed[2]
@@ -191,8 +45,8 @@ def _layer_norm_forward(input, weight, bias, eps):
 
 
 def _layer_norm_composed(input, weight, bias, eps):
-    dtype = _of_float32(input, weight, bias)
-    input, weight, bias = _wide(input, weight, bias)
+    dtype = rt.autocast_float32(input, weight, bias)
+    input, weight, bias = rt.widened(input, weight, bias)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
     s_size = math.prod(s_shape)
@@ -204,14 +58,14 @@ def _layer_norm_composed(input, weight, bias, eps):
     var = input_minus_mu.square().mean(1)
     xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu
     weight_xhat_plus_bias = weight * xhat if bias is None else weight * xhat + bias
-    return _no_view(weight_xhat_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
+    return rt.no_view(weight_xhat_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
 
 
 def _layer_norm_backward(ctx, G):
     input, weight, mean, rstd = ctx.saved_tensors
-    input, weight, mean, rstd, G = _wide(input, weight, mean, rstd, G)
+    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
     grad_input = grad_weight = grad_bias = None
-    grads = _layer_normed_gradients(
+    grads = rt.native_layer_norm_backward(
         G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
     )
     if ctx.needs_input_grad[0]:
@@ -247,11 +101,11 @@ class _LayerNorm(Function):
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _layer_norm_backward(ctx, G)
         input, weight, _, _ = ctx.saved_tensors
         eps = ctx.eps
@@ -260,7 +114,7 @@ class _LayerNorm(Function):
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
         bias_shape = ctx.bias_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = grad_bias = None
         p_size = math.prod(p_shape)
         s_size = math.prod(s_shape)
@@ -322,7 +176,7 @@ def layer_norm(
             f"layer_norm: weight must be a tensor, not {type(weight).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "layer_norm: eps")
+        eps = rt.number(eps, "layer_norm: eps")
     if not input.is_floating_point():
         raise TypeError(
             f"layer_norm: input must be a floating-point tensor, not {input.dtype}"
@@ -376,9 +230,9 @@ def layer_norm(
                 f"{tuple(bias.shape)} in bias, from axis 0 on"
             )
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if rt.forward_mode():
         return _layer_norm_composed(input, weight, bias, eps)
     if not torch.is_grad_enabled():
         return _layer_norm_forward(input, weight, bias, eps)[0]
-    return _applied(_LayerNorm, input, weight, bias, eps)[0]
+    return rt.apply(_LayerNorm, input, weight, bias, eps)[0]

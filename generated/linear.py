@@ -13,111 +13,35 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _linear_forward(input, weight, bias):
-    if _alone(input, weight, bias):
+    if rt.unrecorded(input, weight, bias):
         return _linear_forward_in_place(input, weight, bias)
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
+    low = rt.autocast_product(input, weight, bias)
+    input, weight, bias = rt.cast(low, input, weight, bias)
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
     input_weight_plus_bias = (
         input @ weight.mT if bias is None else input @ weight.mT + bias
     )
-    return _no_view(input_weight_plus_bias.reshape((*b_shape, weight.shape[0])))
+    return rt.no_view(input_weight_plus_bias.reshape((*b_shape, weight.shape[0])))
 
 
 def _linear_forward_in_place(input, weight, bias):
-    low = _of_product(input, weight, bias)
-    input, weight, bias = _cast(low, input, weight, bias)
+    low = rt.autocast_product(input, weight, bias)
+    input, weight, bias = rt.cast(low, input, weight, bias)
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
     bias_plus_input_weight = (
         input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
     )
-    return _no_view(bias_plus_input_weight.reshape((*b_shape, weight.shape[0])))
+    return rt.no_view(bias_plus_input_weight.reshape((*b_shape, weight.shape[0])))
 
 
 class _Linear(Function):
@@ -131,7 +55,7 @@ class _Linear(Function):
     def setup_context(ctx, inputs, result):
         input, weight, bias = inputs
         b_shape = input.shape[:-1]
-        ctx.low = _of_product(input, weight, bias)
+        ctx.low = rt.autocast_product(input, weight, bias)
         ctx.b_shape = b_shape
         ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
@@ -141,14 +65,14 @@ class _Linear(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         b_shape = ctx.b_shape
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
         low = ctx.low
-        input, weight, G = _cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         b_size = math.prod(b_shape)
         G = G.reshape((b_size, weight_shape[0]))
@@ -225,7 +149,7 @@ def linear(
                 f"{bias.shape[0]} on axis 0 of bias"
             )
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _linear_forward(input, weight, bias)
-    return _applied(_Linear, input, weight, bias)
+    return rt.apply(_Linear, input, weight, bias)

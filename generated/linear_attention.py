@@ -23,131 +23,21 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _linear_attention_forward(query, key, value):
-    if _alone(query, key, value):
+    if rt.unrecorded(query, key, value):
         return _linear_attention_forward_in_place(query, key, value)
-    low = _of_product(query, key, value)
-    dtype = _of_float32(query, key, value)
+    low = rt.autocast_product(query, key, value)
+    dtype = rt.autocast_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp())
+    value = rt.cast(low, value)[0]
+    query, key = rt.cast(wide, query, key)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
     output = ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
@@ -155,13 +45,13 @@ def _linear_attention_forward(query, key, value):
 
 
 def _linear_attention_forward_in_place(query, key, value):
-    low = _of_product(query, key, value)
-    dtype = _of_float32(query, key, value)
+    low = rt.autocast_product(query, key, value)
+    dtype = rt.autocast_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
-    value = _cast(low, value)[0]
-    query, key = _cast(wide, query, key)
-    phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
+    value = rt.cast(low, value)[0]
+    query, key = rt.cast(wide, query, key)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
     state = psi.mT.to(low) @ value
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
     output = (phi.to(low) @ state).to(wide).div_(total.unsqueeze(-1)).to(dtype)
@@ -172,15 +62,15 @@ def _linear_attention_backward(ctx, G):
     query, key, value, output, state, total = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    value, state = _cast(low, value, state)
-    query, key, output, total, G = _cast(wide, query, key, output, total, G)
+    value, state = rt.cast(low, value, state)
+    query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         grad_total = -(G * output).sum(-1) / total
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = _where(key > 0, 1 + key, key.clamp(max=0).exp_())
+        psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = _where(query > 0, 1 + query, query.clamp(max=0).exp_())
+        phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
         G_state_over_total = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
@@ -217,7 +107,7 @@ class _LinearAttention(Function):
         output, state, total = result
         ctx.mark_non_differentiable(state, total)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value)
+        ctx.low = rt.autocast_product(query, key, value)
         ctx.save_for_backward(
             query,
             key,
@@ -228,24 +118,24 @@ class _LinearAttention(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_state, _grad_total):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_attention_backward(ctx, G)
         query, key, value, output, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        value = _cast(low, value)[0]
-        query, key, output, G = _cast(wide, query, key, output, G)
+        value = rt.cast(low, value)[0]
+        query, key, output, G = rt.cast(wide, query, key, output, G)
         grad_query = grad_key = grad_value = None
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
-        phi = _where(query_positive, 1 + query, exp_clamped_query)
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)
         exp_clamped_key = key.clamp(max=0).exp()
         key_positive = key > 0
-        psi = _where(key_positive, 1 + key, exp_clamped_key)
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)
         sum_of_psi = psi.sum(-2, keepdim=True)
         total = (phi * sum_of_psi).sum(-1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -257,12 +147,12 @@ class _LinearAttention(Function):
             grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
                 G.to(low) @ state.mT
             ).to(wide) / total.unsqueeze(-1)
-            grad_query = grad_phi * _where(query_positive, 1, exp_clamped_query)
+            grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
         if ctx.needs_input_grad[1]:
             grad_psi = (value @ grad_state.mT).to(wide) + (
                 grad_total.unsqueeze(-1) * phi
             ).sum(-2).unsqueeze(-2)
-            grad_key = grad_psi * _where(key_positive, 1, exp_clamped_key)
+            grad_key = grad_psi * rt.where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = psi.to(low) @ grad_state
         return grad_query, grad_key, grad_value
@@ -371,7 +261,7 @@ def linear_attention(
             f"{value.shape[-2]} on axis -2 of value"
         )
     if torch.compiler.is_compiling():
-        query, key, value = _distinct(query, key, value)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value = rt.distinct(query, key, value)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _linear_attention_forward(query, key, value)[0]
-    return _applied(_LinearAttention, query, key, value)[0]
+    return rt.apply(_LinearAttention, query, key, value)[0]

@@ -37,135 +37,19 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import contextlib
 import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_mean_forward_in_place(
             input,
             linear_weight,
@@ -175,13 +59,13 @@ def _linear_cross_entropy_mean_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -228,13 +112,13 @@ def _linear_cross_entropy_mean_forward(
 def _linear_cross_entropy_mean_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -280,13 +164,13 @@ def _linear_cross_entropy_mean_composed(
 def _linear_cross_entropy_mean_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -338,8 +222,8 @@ def _linear_cross_entropy_mean_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, average, F, count, G = _cast(wide, weight, average, F, count, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     G_over_linear_weight = -label_smoothing * G / (linear_weight_shape[0] * count)
     target_differs = target != ignore_index
@@ -366,7 +250,7 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         G_over_count_by_target = spread_G_weight.scatter_add(
             1, spread_target, spread_G_over_count
         )
-        grad_X = _masked_(
+        grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(G_over_count_by_target, F, 1, F.dtype),
             spread_target2,
         )
@@ -433,7 +317,7 @@ class _LinearCrossEntropyMean(Function):
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -450,11 +334,11 @@ class _LinearCrossEntropyMean(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
@@ -471,9 +355,9 @@ class _LinearCrossEntropyMean(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, average, G = _cast(wide, weight, average, G)
+        weight, average, G = rt.cast(wide, weight, average, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
@@ -582,7 +466,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_sum_forward_in_place(
             input,
             linear_weight,
@@ -592,13 +476,13 @@ def _linear_cross_entropy_sum_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -634,13 +518,13 @@ def _linear_cross_entropy_sum_forward(
 def _linear_cross_entropy_sum_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -675,13 +559,13 @@ def _linear_cross_entropy_sum_composed(
 def _linear_cross_entropy_sum_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -722,8 +606,8 @@ def _linear_cross_entropy_sum_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, F, G = rt.cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
     target_differs = target != ignore_index
@@ -748,7 +632,7 @@ def _linear_cross_entropy_sum_backward(ctx, G):
             else G_weight_at_target.unsqueeze(1)
         )
         spread_G_by_target = spread_G_weight.scatter_add(1, spread_target, spread_G)
-        grad_X = _masked_(
+        grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(spread_G_by_target, F, 1, F.dtype),
             spread_target2,
         )
@@ -813,7 +697,7 @@ class _LinearCrossEntropySum(Function):
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -821,11 +705,11 @@ class _LinearCrossEntropySum(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_sum_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
@@ -833,9 +717,9 @@ class _LinearCrossEntropySum(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
+        weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = (
             input @ linear_weight.mT
@@ -934,7 +818,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if _alone(input, linear_weight, target, linear_bias, weight):
+    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
         return _linear_cross_entropy_none_forward_in_place(
             input,
             linear_weight,
@@ -944,13 +828,13 @@ def _linear_cross_entropy_none_forward(
             ignore_index,
             label_smoothing,
         )
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -986,13 +870,13 @@ def _linear_cross_entropy_none_forward(
 def _linear_cross_entropy_none_composed(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -1027,13 +911,13 @@ def _linear_cross_entropy_none_composed(
 def _linear_cross_entropy_none_forward_in_place(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    low = _of_product(input, linear_weight, linear_bias, weight)
-    dtype = _of_float32(input, linear_weight, linear_bias, weight)
-    with _exact(input):
+    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight = _cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)[0]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -1075,8 +959,8 @@ def _linear_cross_entropy_none_backward(ctx, G):
     linear_weight_shape = ctx.linear_weight_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = _cast(low, input, linear_weight)
-    weight, F, G = _cast(wide, weight, F, G)
+    input, linear_weight = rt.cast(low, input, linear_weight)
+    weight, F, G = rt.cast(wide, weight, F, G)
     grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
     label_smoothing_over_linear_weight = -label_smoothing / (
         linear_weight_shape[0] or math.nan
@@ -1100,7 +984,7 @@ def _linear_cross_entropy_none_backward(ctx, G):
         G_by_target = (
             label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
         ).scatter_add_(1, spread_target, G_weight_at_target.unsqueeze(1))
-        grad_X = _masked_(
+        grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(G_by_target, F, 1, F.dtype), spread_target2
         )
     if ctx.needs_input_grad[0]:
@@ -1165,7 +1049,7 @@ class _LinearCrossEntropyNone(Function):
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         weight_shape = (linear_weight.shape[0],)
-        ctx.low = _of_product(input, linear_weight, linear_bias, weight)
+        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.weight_shape = weight_shape
@@ -1173,11 +1057,11 @@ class _LinearCrossEntropyNone(Function):
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if _alone(G):
+        if rt.unrecorded(G):
             return _linear_cross_entropy_none_backward(ctx, G)
         input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
         ignore_index = ctx.ignore_index
@@ -1185,9 +1069,9 @@ class _LinearCrossEntropyNone(Function):
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, input, linear_weight, linear_bias)
+        given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
-        weight, G = _cast(wide, weight, G)
+        weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         X = (
             input @ linear_weight.mT
@@ -1362,9 +1246,9 @@ def linear_cross_entropy(
             f"{type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "linear_cross_entropy: ignore_index")
+        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
     if type(label_smoothing) is not float:
-        label_smoothing = _number(
+        label_smoothing = rt.number(
             label_smoothing, "linear_cross_entropy: label_smoothing"
         )
     if input.dim() != 2:
@@ -1483,9 +1367,9 @@ def linear_cross_entropy(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        given = _distinct(input, linear_weight, target, linear_bias, weight)
+        given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(
             input,
             linear_weight,
@@ -1506,7 +1390,7 @@ def linear_cross_entropy(
             label_smoothing,
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         function,
         input,
         linear_weight,

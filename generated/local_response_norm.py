@@ -16,110 +16,16 @@ Tangents, where d_input is the tangent of input:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
-    if _alone(input):
+    if rt.unrecorded(input):
         return _local_response_norm_forward_in_place(input, window, alpha, beta, k)
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
+    dtype = rt.autocast_float32(input)
+    input = rt.widened(input)[0]
     window_per_two = (window - 1) // 2
     window_per_two2 = window // 2
     input_squared = input.square()
@@ -138,8 +44,8 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
 
 
 def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
+    dtype = rt.autocast_float32(input)
+    input = rt.widened(input)[0]
     window_per_two = (window - 1) // 2
     window_per_two2 = window // 2
     input_squared = input.square()
@@ -165,7 +71,7 @@ def _local_response_norm_backward(ctx, G):
     alpha = ctx.alpha
     beta = ctx.beta
     k = ctx.k
-    input, G = _wide(input, G)
+    input, G = rt.widened(input, G)
     window_per_two = (window - 1) // 2
     window_per_two2 = window // 2
     input_squared = input.square()
@@ -226,14 +132,14 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _local_response_norm_backward(ctx, G)
         (input,) = ctx.saved_tensors
         window = ctx.window
         alpha = ctx.alpha
         beta = ctx.beta
         k = ctx.k
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         window_per_two = (window - 1) // 2
         window_per_two2 = window // 2
         input_squared = input.square()
@@ -273,7 +179,7 @@ class _LocalResponseNorm(Function):
 
 
 def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
-    input, d_input = _wide(input, d_input)
+    input, d_input = rt.widened(input, d_input)
     q_shape = input.shape[2:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -286,7 +192,7 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     divisor = k + alpha / window * torch.nn.functional.pad(
         input.square(), (0, 0, window_per_two2, window_plus_one2)
     ).unfold(1, window_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-    positions_of_d_input = _positions(d_input.shape[1], d_input)
+    positions_of_d_input = rt.positions(d_input.shape[1], d_input)
     to_d_input = positions_of_d_input.to(torch.float64)
     spread_d_input = positions_of_d_input.unsqueeze(1)
     half_window = 0.5 * window
@@ -325,7 +231,7 @@ class _LocalResponseNormDual(_LocalResponseNorm):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_local_response_norm_forward, in_dims, given)
+        return rt.vmapped(_local_response_norm_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -336,12 +242,12 @@ class _LocalResponseNormDual(_LocalResponseNorm):
 
     @staticmethod
     def jvp(ctx, d_input, _window, _alpha, _beta, _k):
-        input, output = _still(ctx.saved_tensors)
+        input, output = rt.primals(ctx.saved_tensors)
         window = ctx.window
         alpha = ctx.alpha
         beta = ctx.beta
         k = ctx.k
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_output = _local_response_norm_tangent(
                 input, window, alpha, beta, k, d_input
             )
@@ -379,13 +285,13 @@ def local_response_norm(
             f"local_response_norm: input must be a tensor, not {type(input).__name__}"
         )
     if type(window) is not int:
-        window = _integer(window, "local_response_norm: window")
+        window = rt.integer(window, "local_response_norm: window")
     if type(alpha) is not float:
-        alpha = _number(alpha, "local_response_norm: alpha")
+        alpha = rt.number(alpha, "local_response_norm: alpha")
     if type(beta) is not float:
-        beta = _number(beta, "local_response_norm: beta")
+        beta = rt.number(beta, "local_response_norm: beta")
     if type(k) is not float:
-        k = _number(k, "local_response_norm: k")
+        k = rt.number(k, "local_response_norm: k")
     if input.dim() < 2:
         raise ValueError(
             "local_response_norm: input must have at least 2 axes [n, c, *q], not "
@@ -398,8 +304,8 @@ def local_response_norm(
             "local_response_norm: input must be a floating-point tensor, not "
             f"{input.dtype}"
         )
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LocalResponseNormDual.apply(input, window, alpha, beta, k)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _local_response_norm_forward(input, window, alpha, beta, k)
-    return _applied(_LocalResponseNorm, input, window, alpha, beta, k)
+    return rt.apply(_LocalResponseNorm, input, window, alpha, beta, k)

@@ -13,123 +13,23 @@ Tangents, where d_A is the tangent of A:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _decayed_sum(x, level, dim):
-    """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never decreases."""
-    limits = torch.finfo(level.dtype)
-    level = level.movedim(dim, -1).clamp(limits.min, limits.max)
-    decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
-    return _recurrence(x, decay.movedim(-1, dim), dim)
-
-
-def _recurrence(x, w, dim):
-    """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
-    x, w = x.movedim(dim, -1), w.movedim(dim, -1)
-    n = x.shape[-1]
-    if n > 1:
-        if n % 2:
-            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
-        even, odd = x[..., ::2], x[..., 1::2]
-        to_odd, to_even = w[..., 1::2], w[..., 2::2]
-        to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
-        even = _recurrence(even + to_odd * odd, to_pair, -1)
-        odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
-        pairs = torch.stack((even, odd), -1)
-        x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))
-        x = x[..., :n] if n % 2 else x
-    return x.movedim(-1, dim)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _logcumsumexp_forward(A, dim):
-    dtype = _of_float32(A)
-    A = _wide(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened(A)[0]
     return A.logcumsumexp(dim).to(dtype)
 
 
 def _logcumsumexp_backward(ctx, G):
     A, F = ctx.saved_tensors
     dim = ctx.dim
-    A, F, G = _wide(A, F, G)
+    A, F, G = rt.widened(A, F, G)
     clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
-    grad_A = (A - clamped_F).exp_().mul_(_decayed_sum(G, clamped_F, dim))
+    grad_A = (A - clamped_F).exp_().mul_(rt.decayed_sum(G, clamped_F, dim))
     return grad_A, None
 
 
@@ -149,20 +49,20 @@ class _Logcumsumexp(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _logcumsumexp_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
-        A, F, G = _wide(A, F, G)
+        A, F, G = rt.widened(A, F, G)
         clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
-        grad_A = _decayed_sum(G, clamped_F, dim) * (A - clamped_F).exp()
+        grad_A = rt.decayed_sum(G, clamped_F, dim) * (A - clamped_F).exp()
         return grad_A, None
 
 
 def _logcumsumexp_tangent(A, dim, F, d_A):
-    A, F, d_A = _wide(A, F, d_A)
+    A, F, d_A = rt.widened(A, F, d_A)
     clamped_F = F.clamp_min(torch.finfo(d_A.dtype).min)
-    return _decayed_sum(
+    return rt.decayed_sum(
         (d_A * (A - clamped_F).exp()).flip(dim), (-clamped_F).flip(dim), dim
     ).flip(dim)
 
@@ -172,7 +72,7 @@ class _LogcumsumexpDual(_Logcumsumexp):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_logcumsumexp_forward, in_dims, given)
+        return rt.vmapped(_logcumsumexp_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -183,9 +83,9 @@ class _LogcumsumexpDual(_Logcumsumexp):
 
     @staticmethod
     def jvp(ctx, d_A, _dim):
-        A, F = _still(ctx.saved_tensors)
+        A, F = rt.primals(ctx.saved_tensors)
         dim = ctx.dim
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F = _logcumsumexp_tangent(A, dim, F, d_A)
             return d_F.to(F.dtype)
 
@@ -206,7 +106,7 @@ def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"logcumsumexp: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "logcumsumexp: dim")
+        dim = rt.integer(dim, "logcumsumexp: dim")
     if A.dim() < 1:
         raise ValueError(
             f"logcumsumexp: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
@@ -219,8 +119,8 @@ def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         raise TypeError(
             f"logcumsumexp: A must be a floating-point tensor, not {A.dtype}"
         )
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogcumsumexpDual.apply(A, dim)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _logcumsumexp_forward(A, dim)
-    return _applied(_Logcumsumexp, A, dim)
+    return rt.apply(_Logcumsumexp, A, dim)

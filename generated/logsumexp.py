@@ -13,76 +13,14 @@ Tangents, where d_A is the tangent of A:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _logsumexp_forward(A, dim, keepdim):
-    dtype = _of_float32(A)
-    A = _wide(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened(A)[0]
     return torch.logsumexp(A, dim, keepdim=keepdim).to(dtype)
 
 
@@ -105,14 +43,14 @@ class _Logsumexp(Function):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, G = _wide(A, G)
+        A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         grad_A = G * torch.softmax(A, dim)
         return grad_A, None, None
 
 
 def _logsumexp_tangent(A, dim, keepdim, d_A):
-    A, d_A = _wide(A, d_A)
+    A, d_A = rt.widened(A, d_A)
     return (d_A * torch.softmax(A, dim)).sum(dim, keepdim=keepdim)
 
 
@@ -121,7 +59,7 @@ class _LogsumexpDual(_Logsumexp):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_logsumexp_forward, in_dims, given)
+        return rt.vmapped(_logsumexp_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -132,10 +70,10 @@ class _LogsumexpDual(_Logsumexp):
 
     @staticmethod
     def jvp(ctx, d_A, _dim, _keepdim):
-        A, F = _still(ctx.saved_tensors)
+        A, F = rt.primals(ctx.saved_tensors)
         dim = ctx.dim
         keepdim = ctx.keepdim
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F = _logsumexp_tangent(A, dim, keepdim, d_A)
             return d_F.to(F.dtype)
 
@@ -158,7 +96,7 @@ def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tens
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"logsumexp: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "logsumexp: dim")
+        dim = rt.integer(dim, "logsumexp: dim")
     if type(keepdim) is not bool:
         raise TypeError(
             f"logsumexp: keepdim must be True or False, not {keepdim!r:.60}"
@@ -173,8 +111,8 @@ def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tens
         )
     if not A.is_floating_point():
         raise TypeError(f"logsumexp: A must be a floating-point tensor, not {A.dtype}")
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogsumexpDual.apply(A, dim, keepdim)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _logsumexp_forward(A, dim, keepdim)
-    return _applied(_Logsumexp, A, dim, keepdim)
+    return rt.apply(_Logsumexp, A, dim, keepdim)

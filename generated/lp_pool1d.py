@@ -12,127 +12,26 @@ Tangents, where d_input is the tangent of input:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
-    if _alone(input):
+    if rt.unrecorded(input):
         return _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride)
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
+    dtype = rt.autocast_float32(input)
+    input = rt.widened(input)[0]
     sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return (sum_of_input ** _quotient(1, norm_type)).to(dtype)
+    return (sum_of_input ** rt.ieee_divide(1, norm_type)).to(dtype)
 
 
 def _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride):
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
+    dtype = rt.autocast_float32(input)
+    input = rt.widened(input)[0]
     sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return sum_of_input.pow_(_quotient(1, norm_type)).to(dtype)
+    return sum_of_input.pow_(rt.ieee_divide(1, norm_type)).to(dtype)
 
 
 def _lp_pool1d_backward(ctx, G):
@@ -140,26 +39,27 @@ def _lp_pool1d_backward(ctx, G):
     norm_type = ctx.norm_type
     kernel_size = ctx.kernel_size
     stride = ctx.stride
-    input, G = _wide(input, G)
+    input, G = rt.widened(input, G)
     windows_of_input = input.unfold(2, kernel_size, stride)
-    input_to_norm_type = (
-        (windows_of_input**norm_type).sum(3).pow_(_quotient(1, norm_type) - 1)
+    positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
+    kernel_size_plus_stride = positions_of_kernel_size + stride * rt.positions(
+        G.shape[2], G
+    )
+    input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
+    sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
+    spread_sum_of_input = (
+        sum_of_input.pow_(rt.ieee_divide(1, norm_type) - 1).unsqueeze(2)
         if norm_type != 0
         else None
     )
-    positions_of_kernel_size = _positions(kernel_size, G).unsqueeze(1)
-    kernel_size_plus_stride = positions_of_kernel_size + stride * _positions(
-        G.shape[2], G
-    )
-    input_to_norm_type2 = windows_of_input.mT ** (norm_type - 1)
-    input_input_G = (
-        input_to_norm_type2.mul_(input_to_norm_type.unsqueeze(2).mul_(G.unsqueeze(2)))
+    input_sum_of_input_G = (
+        input_to_norm_type.mul_(spread_sum_of_input.mul_(G.unsqueeze(2)))
         if norm_type != 0
         else None
     )
     zeros_like_G = G.new_zeros(()).expand(input.shape)
     reshaped_input = (
-        input_input_G.reshape(
+        input_sum_of_input_G.reshape(
             (input.shape[0], input.shape[1], kernel_size * G.shape[2])
         )
         if norm_type != 0
@@ -192,38 +92,41 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _lp_pool1d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
         stride = ctx.stride
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         windows_of_input = input.unfold(2, kernel_size, stride)
-        input_to_norm_type = (
-            (windows_of_input**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
+        positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
+        kernel_size_plus_stride = positions_of_kernel_size + stride * rt.positions(
+            G.shape[2], G
+        )
+        input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
+        sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
+        spread_sum_of_input = (
+            (sum_of_input ** (rt.ieee_divide(1, norm_type) - 1)).unsqueeze(2)
             if norm_type != 0
             else None
         )
-        positions_of_kernel_size = _positions(kernel_size, G).unsqueeze(1)
-        kernel_size_plus_stride = positions_of_kernel_size + stride * _positions(
-            G.shape[2], G
-        )
-        input_to_norm_type2 = windows_of_input.mT ** (norm_type - 1)
-        G_input = (
-            G.unsqueeze(2) * input_to_norm_type.unsqueeze(2) * input_to_norm_type2
+        G_sum_of_input_input = (
+            G.unsqueeze(2) * spread_sum_of_input * input_to_norm_type
             if norm_type != 0
             else None
         )
         zeros_like_G = G.new_zeros(()).expand(input.shape)
-        reshaped_G_input = (
-            G_input.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
+        reshaped_G = (
+            G_sum_of_input_input.reshape(
+                (input.shape[0], input.shape[1], kernel_size * G.shape[2])
+            )
             if norm_type != 0
             else None
         )
         grad_input = (
             G.new_zeros(input.shape).index_add(
-                2, kernel_size_plus_stride.flatten(), reshaped_G_input
+                2, kernel_size_plus_stride.flatten(), reshaped_G
             )
             if norm_type != 0
             else zeros_like_G
@@ -232,13 +135,8 @@ class _LpPool1d(Function):
 
 
 def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
-    input, d_input = _wide(input, d_input)
+    input, d_input = rt.widened(input, d_input)
     windows_of_input = input.unfold(2, kernel_size, stride)
-    input_to_norm_type = (
-        (windows_of_input**norm_type).sum(3) ** (_quotient(1, norm_type) - 1)
-        if norm_type != 0
-        else None
-    )
     kernel_size_plus_one = (d_input.shape[2] - kernel_size) // stride + 1
     windows_of_d_input = d_input.unfold(2, kernel_size, stride)
     sum_of_d_input_input = (
@@ -246,11 +144,15 @@ def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
         if norm_type != 0
         else None
     )
+    sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
+    sum_of_input_to_norm_type = (
+        sum_of_input ** (rt.ieee_divide(1, norm_type) - 1) if norm_type != 0 else None
+    )
     zeros_like_d_input = d_input.new_zeros(()).expand(
         (d_input.shape[0], d_input.shape[1], kernel_size_plus_one)
     )
     return (
-        input_to_norm_type * sum_of_d_input_input
+        sum_of_input_to_norm_type * sum_of_d_input_input
         if norm_type != 0
         else zeros_like_d_input
     )
@@ -261,7 +163,7 @@ class _LpPool1dDual(_LpPool1d):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_lp_pool1d_forward, in_dims, given)
+        return rt.vmapped(_lp_pool1d_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -272,11 +174,11 @@ class _LpPool1dDual(_LpPool1d):
 
     @staticmethod
     def jvp(ctx, d_input, _norm_type, _kernel_size, _stride):
-        input, output = _still(ctx.saved_tensors)
+        input, output = rt.primals(ctx.saved_tensors)
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
         stride = ctx.stride
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_output = _lp_pool1d_tangent(
                 input, norm_type, kernel_size, stride, d_input
             )
@@ -308,11 +210,11 @@ def lp_pool1d(
             f"lp_pool1d: input must be a tensor, not {type(input).__name__}"
         )
     if type(norm_type) is not float:
-        norm_type = _number(norm_type, "lp_pool1d: norm_type")
+        norm_type = rt.number(norm_type, "lp_pool1d: norm_type")
     if type(kernel_size) is not int:
-        kernel_size = _integer(kernel_size, "lp_pool1d: kernel_size")
+        kernel_size = rt.integer(kernel_size, "lp_pool1d: kernel_size")
     if type(stride) is not int:
-        stride = _integer(stride, "lp_pool1d: stride")
+        stride = rt.integer(stride, "lp_pool1d: stride")
     if input.dim() != 3:
         raise ValueError(
             f"lp_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -327,8 +229,8 @@ def lp_pool1d(
         raise ValueError(f"lp_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LpPool1dDual.apply(input, norm_type, kernel_size, stride)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
-    return _applied(_LpPool1d, input, norm_type, kernel_size, stride)
+    return rt.apply(_LpPool1d, input, norm_type, kernel_size, stride)

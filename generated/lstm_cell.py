@@ -27,106 +27,20 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+    if rt.unrecorded(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
         return _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
     input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
@@ -150,11 +64,11 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
 
 
 def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = _promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = _cast(wide, cx, b_ih, b_hh)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
     input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
     split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
@@ -183,8 +97,8 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     input, hx, cx, w_ih, w_hh, _, _, c, leave, forget, enter, new = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    given = _cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
     cx, c, leave, forget, enter, new, G_h, G_c = given
     needs = ctx.needs_input_grad
     needs_grad_b_ih = needs[5] or needs[6]
@@ -204,13 +118,13 @@ def _lstm_cell_backward(ctx, G_h, G_c):
         grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
         grad_a = torch.stack((grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1)
     if needs_flat_grad_a:
-        flat_grad_a = _flatten(grad_a, 1, 2)
+        flat_grad_a = rt.flatten(grad_a, 1, 2)
     if needs_low_flat_grad_a:
         low_flat_grad_a = flat_grad_a.to(low)
     if needs_low_flat_grad_a2:
         low_flat_grad_a2 = flat_grad_a.mT.to(low)
     if needs_grad_b_ih:
-        grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
     if needs[0]:
         grad_input = low_flat_grad_a @ w_ih
     if needs[1]:
@@ -241,21 +155,21 @@ class _LstmCell(Function):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
         _, c, leave, forget, enter, new = output
         ctx.mark_non_differentiable(leave, forget, enter, new)
-        ctx.low = _of_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, leave, forget, enter, new
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
-        if _alone(G_h, G_c):
+        if rt.unrecorded(G_h, G_c):
             return _lstm_cell_backward(ctx, G_h, G_c)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, _, _, _, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-        cx, b_ih, b_hh, c, G_h, G_c = _cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+        cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
         needs_low_flat_grad_a2 = needs[3] or needs[4]
@@ -264,10 +178,10 @@ class _LstmCell(Function):
         needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        input_w_ih = _unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-        hx_w_hh = _unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        split_b_ih = None if b_ih is None else _unflatten(b_ih, 0, (4, hx.shape[1]))
-        split_b_hh = None if b_hh is None else _unflatten(b_hh, 0, (4, hx.shape[1]))
+        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+        hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+        split_b_ih = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
+        split_b_hh = None if b_hh is None else rt.unflatten(b_hh, 0, (4, hx.shape[1]))
         input_w_ih_plus_split_b_ih = (
             input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
         )
@@ -298,13 +212,13 @@ class _LstmCell(Function):
                 1,
             )
         if needs_flat_grad_a:
-            flat_grad_a = _flatten(grad_a, 1, 2)
+            flat_grad_a = rt.flatten(grad_a, 1, 2)
         if needs_low_flat_grad_a:
             low_flat_grad_a = flat_grad_a.to(low)
         if needs_low_flat_grad_a2:
             low_flat_grad_a2 = flat_grad_a.mT.to(low)
         if needs_grad_b_ih:
-            grad_b_ih = _flatten(grad_a.sum(0), 0, 1)
+            grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
             grad_input = low_flat_grad_a @ w_ih
         if needs[1]:
@@ -500,8 +414,8 @@ def lstm_cell(
                 f"size(g)*size(j) is {4 * hx.shape[1]}"
             )
     if torch.compiler.is_compiling():
-        given = _distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        given = rt.distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]
-    return _applied(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]
+    return rt.apply(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]

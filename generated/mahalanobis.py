@@ -15,103 +15,19 @@ Gradients, where G is the cotangent of D:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _mahalanobis_forward(u, v, VI):
-    if _alone(u, v, VI):
+    if rt.unrecorded(u, v, VI):
         return _mahalanobis_forward_in_place(u, v, VI)
-    low = _of_product(u, v, VI)
-    dtype = _of_float32(u, v, VI)
+    low = rt.autocast_product(u, v, VI)
+    dtype = rt.autocast_float32(u, v, VI)
     wide = torch.promote_types(low, torch.float32)
-    VI = _cast(low, VI)[0]
-    u, v = _cast(wide, u, v)
+    VI = rt.cast(low, VI)[0]
+    u, v = rt.cast(wide, u, v)
     b_shape = u.shape[:-1]
     u_shape = u.shape
     b_size = math.prod(b_shape)
@@ -119,15 +35,15 @@ def _mahalanobis_forward(u, v, VI):
     v = v.reshape((b_size, u_shape[-1]))
     delta = u - v
     sqrt_VI = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
-    return _no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
+    return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
 
 def _mahalanobis_forward_in_place(u, v, VI):
-    low = _of_product(u, v, VI)
-    dtype = _of_float32(u, v, VI)
+    low = rt.autocast_product(u, v, VI)
+    dtype = rt.autocast_float32(u, v, VI)
     wide = torch.promote_types(low, torch.float32)
-    VI = _cast(low, VI)[0]
-    u, v = _cast(wide, u, v)
+    VI = rt.cast(low, VI)[0]
+    u, v = rt.cast(wide, u, v)
     b_shape = u.shape[:-1]
     u_shape = u.shape
     b_size = math.prod(b_shape)
@@ -135,7 +51,7 @@ def _mahalanobis_forward_in_place(u, v, VI):
     v = v.reshape((b_size, u_shape[-1]))
     delta = u - v
     sqrt_VI = (VI.mT @ delta.mT.to(low)).to(wide).mul_(delta.mT).sum(0).sqrt()
-    return _no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
+    return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
 
 def _mahalanobis_backward(ctx, G):
@@ -145,7 +61,7 @@ def _mahalanobis_backward(ctx, G):
     v_shape = ctx.v_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    u, v, VI, D, G = _cast(wide, u, v, VI, D, G)
+    u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
     grad_u = grad_v = grad_VI = None
     b_size = math.prod(b_shape)
     u = u.reshape((b_size, u_shape[-1]))
@@ -182,7 +98,7 @@ class _Mahalanobis(Function):
         u, v, VI = inputs
         D = output
         b_shape = u.shape[:-1]
-        ctx.low = _of_product(u, v, VI)
+        ctx.low = rt.autocast_product(u, v, VI)
         ctx.b_shape = b_shape
         ctx.u_shape = u.shape
         ctx.v_shape = v.shape
@@ -191,9 +107,9 @@ class _Mahalanobis(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _mahalanobis_backward(ctx, G)
         u, v, VI, D = ctx.saved_tensors
         b_shape = ctx.b_shape
@@ -201,7 +117,7 @@ class _Mahalanobis(Function):
         v_shape = ctx.v_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        u, v, VI, D, G = _cast(wide, u, v, VI, D, G)
+        u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
         b_size = math.prod(b_shape)
         u = u.reshape((b_size, u_shape[-1]))
@@ -298,7 +214,7 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
             f"{VI.shape[1]} on axis 1 of VI"
         )
     if torch.compiler.is_compiling():
-        u, v, VI = _distinct(u, v, VI)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        u, v, VI = rt.distinct(u, v, VI)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _mahalanobis_forward(u, v, VI)
-    return _applied(_Mahalanobis, u, v, VI)
+    return rt.apply(_Mahalanobis, u, v, VI)

@@ -28,133 +28,25 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
-    if _alone(input1, input2, target):
+    if rt.unrecorded(input1, input2, target):
         return _margin_ranking_loss_mean_forward_in_place(
             input1, input2, target, margin
         )
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
+    dtype = rt.autocast_float32(input1, input2, target)
+    input1, input2, target = rt.widened(input1, input2, target)
     loss = (margin - target * (input1 - input2)).clamp(min=0)
     return loss.mean().to(dtype)
 
 
 def _margin_ranking_loss_mean_forward_in_place(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
+    dtype = rt.autocast_float32(input1, input2, target)
+    input1, input2, target = rt.widened(input1, input2, target)
     loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
     return loss.mean().to(dtype)
 
@@ -176,37 +68,37 @@ class _MarginRankingLossMean(Function):
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
-        input1, input2, target, G = _wide(input1, input2, target, G)
+        input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         input1_minus_input2 = input1 - input2
         target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             G_over_input1 = -G / math.prod(input1.shape)
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(target_nonnegative, G_over_input1 * target, 0)
+            grad_input1 = rt.where(target_nonnegative, G_over_input1 * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = _where(
+            grad_input2 = rt.where(
                 target_nonnegative, G / math.prod(input1.shape) * target, 0
             )
         if ctx.needs_input_grad[2]:
-            grad_target = _where(
+            grad_target = rt.where(
                 target_nonnegative, G_over_input1 * input1_minus_input2, 0
             )
         return grad_input1, grad_input2, grad_target, None
 
 
 def _margin_ranking_loss_sum_forward(input1, input2, target, margin):
-    if _alone(input1, input2, target):
+    if rt.unrecorded(input1, input2, target):
         return _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin)
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
+    dtype = rt.autocast_float32(input1, input2, target)
+    input1, input2, target = rt.widened(input1, input2, target)
     loss = (margin - target * (input1 - input2)).clamp(min=0)
     return loss.sum().to(dtype)
 
 
 def _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin):
-    dtype = _of_float32(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
+    dtype = rt.autocast_float32(input1, input2, target)
+    input1, input2, target = rt.widened(input1, input2, target)
     loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
     return loss.sum().to(dtype)
 
@@ -228,34 +120,34 @@ class _MarginRankingLossSum(Function):
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
-        input1, input2, target, G = _wide(input1, input2, target, G)
+        input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         input1_minus_input2 = input1 - input2
         target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(target_nonnegative, minus_G * target, 0)
+            grad_input1 = rt.where(target_nonnegative, minus_G * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = _where(target_nonnegative, G * target, 0)
+            grad_input2 = rt.where(target_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = _where(target_nonnegative, minus_G * input1_minus_input2, 0)
+            grad_target = rt.where(target_nonnegative, minus_G * input1_minus_input2, 0)
         return grad_input1, grad_input2, grad_target, None
 
 
 def _margin_ranking_loss_none_forward(input1, input2, target, margin):
-    if _alone(input1, input2, target):
+    if rt.unrecorded(input1, input2, target):
         return _margin_ranking_loss_none_forward_in_place(
             input1, input2, target, margin
         )
-    dtype = _promoted(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
+    dtype = rt.promoted(input1, input2, target)
+    input1, input2, target = rt.widened(input1, input2, target)
     return (margin - target * (input1 - input2)).clamp(min=0).to(dtype)
 
 
 def _margin_ranking_loss_none_forward_in_place(input1, input2, target, margin):
-    dtype = _promoted(input1, input2, target)
-    input1, input2, target = _wide(input1, input2, target)
+    dtype = rt.promoted(input1, input2, target)
+    input1, input2, target = rt.widened(input1, input2, target)
     return (margin - (input1 - input2).mul_(target)).clamp_(min=0).to(dtype)
 
 
@@ -276,18 +168,18 @@ class _MarginRankingLossNone(Function):
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
-        input1, input2, target, G = _wide(input1, input2, target, G)
+        input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         input1_minus_input2 = input1 - input2
         target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = _where(target_nonnegative, minus_G * target, 0)
+            grad_input1 = rt.where(target_nonnegative, minus_G * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = _where(target_nonnegative, G * target, 0)
+            grad_input2 = rt.where(target_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = _where(target_nonnegative, minus_G * input1_minus_input2, 0)
+            grad_target = rt.where(target_nonnegative, minus_G * input1_minus_input2, 0)
         return grad_input1, grad_input2, grad_target, None
 
 
@@ -339,7 +231,7 @@ def margin_ranking_loss(
             f"margin_ranking_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(margin) is not float:
-        margin = _number(margin, "margin_ranking_loss: margin")
+        margin = rt.number(margin, "margin_ranking_loss: margin")
     if not input1.is_floating_point():
         raise TypeError(
             "margin_ranking_loss: input1 must be a floating-point tensor, not "
@@ -393,7 +285,7 @@ def margin_ranking_loss(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input1, input2, target = _distinct(input1, input2, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input1, input2, target = rt.distinct(input1, input2, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input1, input2, target, margin)
-    return _applied(function, input1, input2, target, margin)
+    return rt.apply(function, input1, input2, target, margin)

@@ -9,83 +9,13 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _masked_fill_forward(input, mask, value):
-    return _where(mask, value, input)
+    return rt.where(mask, value, input)
 
 
 class _MaskedFill(Function):
@@ -103,7 +33,7 @@ class _MaskedFill(Function):
     @staticmethod
     def backward(ctx, G):
         (mask,) = ctx.saved_tensors
-        grad_input = _where(~mask, G, 0)
+        grad_input = rt.where(~mask, G, 0)
         return grad_input, None, None
 
 
@@ -134,7 +64,7 @@ def masked_fill(
             f"masked_fill: mask must be a tensor, not {type(mask).__name__}"
         )
     if type(value) is not float:
-        value = _number(value, "masked_fill: value")
+        value = rt.number(value, "masked_fill: value")
     if not input.is_floating_point():
         raise TypeError(
             f"masked_fill: input must be a floating-point tensor, not {input.dtype}"
@@ -156,7 +86,7 @@ def masked_fill(
             f"{tuple(mask.shape)} in mask, from axis 0 on"
         )
     if torch.compiler.is_compiling():
-        input, mask = _distinct(input, mask)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, mask = rt.distinct(input, mask)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _masked_fill_forward(input, mask, value)
-    return _applied(_MaskedFill, input, mask, value)
+    return rt.apply(_MaskedFill, input, mask, value)

@@ -10,73 +10,14 @@ Gradients, where G is the cotangent of C:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _matmul_forward(A, B):
-    low = _of_product(A, B)
-    A, B = _cast(low, A, B)
+    low = rt.autocast_product(A, B)
+    A, B = rt.cast(low, A, B)
     return A @ B
 
 
@@ -90,18 +31,18 @@ class _Matmul(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, B = inputs
-        ctx.low = _of_product(A, B)
+        ctx.low = rt.autocast_product(A, B)
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] else None,
             B if ctx.needs_input_grad[0] else None,
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         A, B = ctx.saved_tensors
         low = ctx.low
-        A, B, G = _cast(low, A, B, G)
+        A, B, G = rt.cast(low, A, B, G)
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             grad_A = G @ B.mT
@@ -158,7 +99,7 @@ def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
             "on axis -2 of B"
         )
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _matmul_forward(A, B)
-    return _applied(_Matmul, A, B)
+    return rt.apply(_Matmul, A, B)

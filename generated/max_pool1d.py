@@ -13,55 +13,9 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _max_pool1d_forward(input, kernel_size, stride):
@@ -75,9 +29,9 @@ def _max_pool1d_backward(ctx, G):
     (winner,) = ctx.saved_tensors
     stride = ctx.stride
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     grad_input = G.new_zeros(input_shape).scatter_add_(
-        2, winner + stride * _positions(G.shape[2], G), G
+        2, winner + stride * rt.positions(G.shape[2], G), G
     )
     return grad_input, None, None
 
@@ -103,14 +57,14 @@ class _MaxPool1d(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _max_pool1d_backward(ctx, G)
         (winner,) = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         grad_input = G.new_zeros(input_shape).scatter_add(
-            2, winner + stride * _positions(G.shape[2], G), G
+            2, winner + stride * rt.positions(G.shape[2], G), G
         )
         return grad_input, None, None
 
@@ -136,9 +90,9 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
             f"max_pool1d: input must be a tensor, not {type(input).__name__}"
         )
     if type(kernel_size) is not int:
-        kernel_size = _integer(kernel_size, "max_pool1d: kernel_size")
+        kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
     if type(stride) is not int:
-        stride = _integer(stride, "max_pool1d: stride")
+        stride = rt.integer(stride, "max_pool1d: stride")
     if input.dim() != 3:
         raise ValueError(
             f"max_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -153,6 +107,6 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
         raise ValueError(f"max_pool1d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("max_pool1d: no value of index u keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _max_pool1d_forward(input, kernel_size, stride)[0]
-    return _applied(_MaxPool1d, input, kernel_size, stride)[0]
+    return rt.apply(_MaxPool1d, input, kernel_size, stride)[0]

@@ -14,53 +14,10 @@ where
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
@@ -102,15 +59,15 @@ class _MaxPool2d(Function):
         winner, winner2 = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         reshaped_G = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
-        stride_positions_of_G = stride * _positions(G.shape[3], G)
+        stride_positions_of_G = stride * rt.positions(G.shape[3], G)
         input_plus_winner = input_shape[3] * (
-            winner2 + (stride * _positions(G.shape[2], G)).unsqueeze(1)
+            winner2 + (stride * rt.positions(G.shape[2], G)).unsqueeze(1)
         ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + stride_positions_of_G)
         grad_input = (
             G.new_zeros((G.shape[0], G.shape[1], input_shape[2] * input_shape[3]))
-            .scatter_add(2, _flatten(input_plus_winner, 2, 3), reshaped_G)
+            .scatter_add(2, rt.flatten(input_plus_winner, 2, 3), reshaped_G)
             .reshape(input_shape)
         )
         return grad_input, None, None, None
@@ -141,11 +98,11 @@ def max_pool2d(
             f"max_pool2d: input must be a tensor, not {type(input).__name__}"
         )
     if type(kernel_height) is not int:
-        kernel_height = _integer(kernel_height, "max_pool2d: kernel_height")
+        kernel_height = rt.integer(kernel_height, "max_pool2d: kernel_height")
     if type(kernel_width) is not int:
-        kernel_width = _integer(kernel_width, "max_pool2d: kernel_width")
+        kernel_width = rt.integer(kernel_width, "max_pool2d: kernel_width")
     if type(stride) is not int:
-        stride = _integer(stride, "max_pool2d: stride")
+        stride = rt.integer(stride, "max_pool2d: stride")
     if input.dim() != 4:
         raise ValueError(
             f"max_pool2d: input must have 4 axes [n, c, h, w], not {input.dim()}"
@@ -168,6 +125,6 @@ def max_pool2d(
         raise ValueError("max_pool2d: no value of index x keeps every access in bounds")
     if (input.shape[3] - kernel_width) // stride + 1 < 0:
         raise ValueError("max_pool2d: no value of index y keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _max_pool2d_forward(input, kernel_height, kernel_width, stride)[0]
-    return _applied(_MaxPool2d, input, kernel_height, kernel_width, stride)[0]
+    return rt.apply(_MaxPool2d, input, kernel_height, kernel_width, stride)[0]

@@ -10,131 +10,26 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _alike(*tensors):
-    """Cast the tensors to their promoted dtype; None stays None."""
-    given = [x.dtype for x in tensors if x is not None]
-    dtype, alike = given[0], True
-    for other in given:
-        if other is not dtype:
-            dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _maximum_forward(A, B):
-    dtype = _promoted(A, B)
-    A, B = _alike(A, B)
+    dtype = rt.promoted(A, B)
+    A, B = rt.cast_alike(A, B)
     return torch.maximum(A, B).to(dtype)
 
 
 def _maximum_backward(ctx, G):
     A, B = ctx.saved_tensors
-    A, B, G = _wide(A, B, G)
+    A, B, G = rt.widened(A, B, G)
     grad_A = grad_B = None
-    masked_half_G = _masked_(0.5 * G, A == B)
+    keep_where = rt.keep_where_(0.5 * G, A == B)
     if ctx.needs_input_grad[0]:
-        grad_A = _where(B < A, G, 0).add_(masked_half_G)
+        grad_A = rt.where(B < A, G, 0).add_(keep_where)
     if ctx.needs_input_grad[1]:
-        grad_B = _where(A < B, G, 0).add_(masked_half_G)
+        grad_B = rt.where(A < B, G, 0).add_(keep_where)
     return grad_A, grad_B
 
 
@@ -152,16 +47,16 @@ class _Maximum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _maximum_backward(ctx, G)
         A, B = ctx.saved_tensors
-        A, B, G = _wide(A, B, G)
+        A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
         masked_half_G = torch.where(A == B, 0.5 * G, 0)
         if ctx.needs_input_grad[0]:
-            grad_A = _where(B < A, G, 0) + masked_half_G
+            grad_A = rt.where(B < A, G, 0) + masked_half_G
         if ctx.needs_input_grad[1]:
-            grad_B = _where(A < B, G, 0) + masked_half_G
+            grad_B = rt.where(A < B, G, 0) + masked_half_G
         return grad_A, grad_B
 
 
@@ -200,7 +95,7 @@ def maximum(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
             "B, from axis 0 on"
         )
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _maximum_forward(A, B)
-    return _applied(_Maximum, A, B)
+    return rt.apply(_Maximum, A, B)

@@ -10,48 +10,9 @@ Gradients, where G is the cotangent of values:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _min_forward(A, dim, keepdim):
@@ -66,7 +27,7 @@ def _min_backward(ctx, G):
     dim = ctx.dim
     keepdim = ctx.keepdim
     A_shape = ctx.A_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     G = G if keepdim else G.unsqueeze(dim)
     indices = indices if keepdim else indices.unsqueeze(dim)
     grad_A = G.new_zeros(A_shape).scatter_add_(dim, indices, G)
@@ -95,13 +56,13 @@ class _Min(Function):
     def backward(ctx, G, _grad_indices):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _min_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
         grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, G)
@@ -129,7 +90,7 @@ def min(
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"min: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "min: dim")
+        dim = rt.integer(dim, "min: dim")
     if type(keepdim) is not bool:
         raise TypeError(f"min: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -140,6 +101,6 @@ def min(
         )
     if not A.is_floating_point():
         raise TypeError(f"min: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _min_forward(A, dim, keepdim)
-    return _applied(_Min, A, dim, keepdim)
+    return rt.apply(_Min, A, dim, keepdim)

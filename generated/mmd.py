@@ -15,107 +15,16 @@ Gradients, where G is the cotangent of distance:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _mmd_forward(X, Y, gamma):
-    if _alone(X, Y):
+    if rt.unrecorded(X, Y):
         return _mmd_forward_in_place(X, Y, gamma)
-    dtype = _of_float32(X, Y)
-    X, Y = _wide(X, Y)
+    dtype = rt.autocast_float32(X, Y)
+    X, Y = rt.widened(X, Y)
     detached_X = X.detach()
     mean_of_detached_X = detached_X.mean(0)
     centre = torch.where(
@@ -159,8 +68,8 @@ def _mmd_forward(X, Y, gamma):
 
 
 def _mmd_forward_in_place(X, Y, gamma):
-    dtype = _of_float32(X, Y)
-    X, Y = _wide(X, Y)
+    dtype = rt.autocast_float32(X, Y)
+    X, Y = rt.widened(X, Y)
     detached_X = X.detach()
     mean_of_detached_X = detached_X.mean(0)
     centre = torch.where(
@@ -215,7 +124,7 @@ def _mmd_forward_in_place(X, Y, gamma):
 def _mmd_backward(ctx, G):
     X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
     gamma = ctx.gamma
-    given = _wide(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+    given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
     X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
     grad_X = grad_Y = None
     X_centred = X - centre2
@@ -270,15 +179,15 @@ class _Mmd(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _mmd_backward(ctx, G)
         X, Y, _, _, _, _, _ = ctx.saved_tensors
         gamma = ctx.gamma
-        X, Y, G = _wide(X, Y, G)
+        X, Y, G = rt.widened(X, Y, G)
         grad_X = grad_Y = None
         minus_gamma = -gamma
         detached_Y = Y.detach()
@@ -370,7 +279,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
     if not isinstance(Y, torch.Tensor):
         raise TypeError(f"mmd: Y must be a tensor, not {type(Y).__name__}")
     if type(gamma) is not float:
-        gamma = _number(gamma, "mmd: gamma")
+        gamma = rt.number(gamma, "mmd: gamma")
     if X.dim() != 2:
         raise ValueError(f"mmd: X must have 2 axes [i, k], not {X.dim()}")
     if Y.dim() != 2:
@@ -387,7 +296,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
             "axis 1 of Y"
         )
     if torch.compiler.is_compiling():
-        X, Y = _distinct(X, Y)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        X, Y = rt.distinct(X, Y)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _mmd_forward(X, Y, gamma)[0]
-    return _applied(_Mmd, X, Y, gamma)[0]
+    return rt.apply(_Mmd, X, Y, gamma)[0]

@@ -11,73 +11,14 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _multi_dot_forward(A, B, C):
-    low = _of_product(A, B, C)
-    A, B, C = _cast(low, A, B, C)
+    low = rt.autocast_product(A, B, C)
+    A, B, C = rt.cast(low, A, B, C)
     return A @ B @ C
 
 
@@ -91,7 +32,7 @@ class _MultiDot(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         A, B, C = inputs
-        ctx.low = _of_product(A, B, C)
+        ctx.low = rt.autocast_product(A, B, C)
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
             B if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -99,11 +40,11 @@ class _MultiDot(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         A, B, C = ctx.saved_tensors
         low = ctx.low
-        A, B, C, G = _cast(low, A, B, C, G)
+        A, B, C, G = rt.cast(low, A, B, C, G)
         grad_A = grad_B = grad_C = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             G_A = G.mT @ A
@@ -164,7 +105,7 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
             "on axis 0 of C"
         )
     if torch.compiler.is_compiling():
-        A, B, C = _distinct(A, B, C)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B, C = rt.distinct(A, B, C)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _multi_dot_forward(A, B, C)
-    return _applied(_MultiDot, A, B, C)
+    return rt.apply(_MultiDot, A, B, C)

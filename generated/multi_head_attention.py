@@ -46,287 +46,16 @@ Fused kernels of torch, with the equation that each computes:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _attended(query, key, value, scale, mask=None):
-    """softmax(scale*query key^T) value, and the tensor that its backward reads."""
-    if not _fuses(query, key, value, mask):
-        shares = _shares(query, key, scale, mask)
-        return shares.to(value.dtype) @ value, shares
-    shape = *query.shape[:-1], value.shape[-1]
-    if query.device.type != "cpu":
-        y = _attended_by_torch(query, key, value, scale, mask)
-        return y, query.new_zeros(shape[:-1])
-    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    added, unseen = _added_mask(query, key, mask)
-    heads = _heads(query, key, value)
-    y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
-    y, lse = _no_view(y.reshape(shape)), lse.reshape(shape[:-1])
-    if unseen is None:
-        return y, lse
-    return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
-
-
-def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
-    """The gradients of query, key and value."""
-    if kept.dim() == query.dim():
-        return _shared_gradients(G, query, key, value, kept, scale)
-    if query.device.type != "cpu":
-        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
-        with torch.enable_grad():
-            y = _attended_by_torch(q, k, v, scale, mask)
-            return torch.autograd.grad(y, (q, k, v), G)
-    # The kernel computes exp(score - lse), which loses precision where both are large.
-    large = 100 if query.dtype is kept.dtype else 10000
-    if not torch.compiler.is_compiling() and not kept.abs().max() < large:
-        shares = _shares(query, key, scale, mask)
-        return _shared_gradients(G, query, key, value, shares, scale)
-    call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    added, _ = _added_mask(query, key, mask)
-    heads = _heads(G, query, key, value, output)
-    lse = _with_axes(3, kept)
-    grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
-    pairs = zip(grads, (query, key, value), strict=True)
-    return [g.reshape(x.shape) for g, x in pairs]
-
-
-def _attended_by_torch(query, key, value, scale, mask):
-    """The output alone, by scaled_dot_product_attention of torch."""
-    call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
-    mask = None if causal else mask
-    return call(query, key, value, mask, is_causal=causal, scale=scale)
-
-
-def _shares(query, key, scale, mask):
-    """The softmax of the scores; each row sums to 1."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    own = _alone(query, key, None if mask is True else mask)
-    scores = (query @ key.mT).to(wide)
-    scores = scores.mul_(scale) if own else scores * scale
-    if mask is True:
-        position = _positions(query.shape[-2], query).unsqueeze(1)
-        mask = _positions(key.shape[-2], query) <= position
-    if mask is None or mask.is_floating_point():
-        scores = scores if mask is None else scores + mask
-        return torch.softmax(scores, -1, out=scores if own else None)
-    scores = _where(mask, scores, torch.finfo(wide).min)
-    return _where(mask, torch.softmax(scores, -1, out=scores if own else None), 0)
-
-
-def _shared_gradients(G, query, key, value, shares, scale):
-    """The gradients of query, key and value from the softmax of the scores."""
-    low, wide = query.dtype, shares.dtype
-    slope = (G @ value.mT).to(wide)
-    slope = torch._softmax_backward_data(slope, shares, -1, wide).to(low)
-    grad_query = (slope @ key).mul_(scale)
-    grad_key = (slope.mT @ query).mul_(scale)
-    return grad_query, grad_key, shares.mT.to(low) @ G
-
-
-def _fuses(query, key, value, mask):
-    """Whether to call the fused kernel of the device."""
-    mask = None if mask is True else mask
-    here = query.device.type == "cpu"
-    if not here and mask is not None and mask.is_floating_point():
-        return False
-    # The CPU kernel is slower on few pairs, and hides a nan where the keys are very few.
-    few = 2**20 if query.dtype is torch.bfloat16 else 2**18
-    enough = query.shape[-2] * key.shape[-2] >= few and key.shape[-2] >= 16
-    if here and not (enough and query.shape[-1] == value.shape[-1]):
-        return False
-    if torch.compiler.is_compiling():
-        # An additive mask may make scores large; compiled code has no check for that.
-        return here and _compiles() and (mask is None or mask.dtype is torch.bool)
-    some = query.numel() and key.numel() and value.numel()
-    with torch.no_grad():
-        return bool(some) and _alone(query, key, value, mask)
-
-
-def _heads(*tensors):
-    """The tensors with four axes, the last of them contiguous."""
-    made = [_with_axes(4, x) for x in tensors]
-    return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
-
-
-def _added_mask(query, key, mask):
-    """The mask to add to scores with four axes, and the rows that become nan."""
-    if mask is None or mask is True:
-        return None, None
-    unseen, dtype = None, torch.promote_types(query.dtype, torch.float32)
-    if mask.is_floating_point():
-        rows = mask.amax(-1, keepdim=True) == -torch.inf
-        unseen = rows if rows.any() else None
-        added = mask.to(dtype).contiguous()
-    else:
-        added = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-            ~mask, -torch.inf
-        )
-    shape = *query.shape[:-1], key.shape[-2]
-    return _with_axes(4, added.expand(shape)), unseen
-
-
-def _with_axes(count, x):
-    """Reshape x to count axes: prepend axes of size 1, or merge the leading ones."""
-    while x.dim() < count:
-        x = x.unsqueeze(0)
-    return x.flatten(0, x.dim() - count) if x.dim() > count else x
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _compiles():
-    """Whether torch.compile traces this, outside export, transforms and forward mode."""
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
-        return False
-    plain = not torch._C._are_functorch_transforms_active()
-    return plain and forward_ad._current_level < 0
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _multi_head_attention_forward(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    if _alone(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo):
-        return _multi_head_attention_forward_in_place(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
-    low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     size_per_head = Wq.shape[0] // num_heads
     split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
@@ -344,8 +73,8 @@ def _multi_head_attention_forward(
         "ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
-    attended = _attended(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
-    context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
+    attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
+    context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
     kept = attended[1]
     return output, kept, Q, K, V, context
@@ -354,9 +83,9 @@ def _multi_head_attention_forward(
 def _multi_head_attention_composed(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+    given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     size_per_head = Wq.shape[0] // num_heads
     split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
@@ -378,35 +107,6 @@ def _multi_head_attention_composed(
     P = torch.softmax(S, 3)
     context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
-
-
-def _multi_head_attention_forward_in_place(
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-):
-    low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    size_per_head = Wq.shape[0] // num_heads
-    split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
-    query_Wq = torch.einsum(
-        "ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, size_per_head))
-    )
-    Q = query_Wq if bq is None else query_Wq.add_(split_bq.unsqueeze(1))
-    split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
-    key_Wk = torch.einsum(
-        "ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, size_per_head))
-    )
-    K = key_Wk if bk is None else key_Wk.add_(split_bk.unsqueeze(1))
-    split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
-    value_Wv = torch.einsum(
-        "ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, size_per_head))
-    )
-    V = value_Wv if bv is None else value_Wv.add_(split_bv.unsqueeze(1))
-    attended = _attended(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
-    context = _no_view(attended[0].transpose(1, 2).flatten(2, 3))
-    output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    kept = attended[1]
-    return output, kept, Q, K, V, context
 
 
 def _multi_head_attention_backward(ctx, G):
@@ -431,9 +131,9 @@ def _multi_head_attention_backward(ctx, G):
     Wq_shape = ctx.Wq_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+    given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
     query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-    kept = _cast(wide, kept)[0]
+    kept = rt.cast(wide, kept)[0]
     needs = ctx.needs_input_grad
     needs_grad_K = needs[1] or needs[4]
     needs_grad_V = needs[2] or needs[5] or needs[9]
@@ -447,14 +147,14 @@ def _multi_head_attention_backward(ctx, G):
     if needs_grads:
         grad_context = G @ Wo
         size_per_head_with_Wq = Wq_shape[0] // num_heads
-        transposed_context = _unflatten(
+        transposed_context = rt.unflatten(
             context, 2, (num_heads, size_per_head_with_Wq)
         ).transpose(1, 2)
         one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head) or math.nan)
-        transposed_grad_context = _unflatten(
+        transposed_grad_context = rt.unflatten(
             grad_context, 2, (num_heads, size_per_head_with_Wq)
         ).transpose(1, 2)
-        grads = _attended_gradients(
+        grads = rt.attention_backward(
             transposed_grad_context,
             Q,
             K,
@@ -474,35 +174,35 @@ def _multi_head_attention_backward(ctx, G):
         grad_query = torch.einsum(
             "ijkl,jlm->ikm",
             grad_Q,
-            _unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
+            rt.unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
         )
     if needs[1]:
         grad_key = torch.einsum(
             "ijkl,jlm->ikm",
             grad_K,
-            _unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
+            rt.unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
         )
     if needs[2]:
         grad_value = torch.einsum(
             "ijkl,jlm->ikm",
             grad_V,
-            _unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
+            rt.unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
         )
     if needs[3]:
-        grad_Wq = _flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
+        grad_Wq = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
     if needs[4]:
-        grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
+        grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
     if needs[5]:
-        grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+        grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
     if needs[6]:
-        grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
+        grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
     if needs[7]:
-        grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
+        grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
     if needs[8]:
         zeros_like_num_heads = G.new_zeros((num_heads, size_per_head), dtype=wide)
-        grad_bk = _flatten(zeros_like_num_heads, 0, 1)
+        grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
     if needs[9]:
-        grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
+        grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
     if needs[10]:
         grad_bo = G.sum((0, 1))
     return (
@@ -536,7 +236,7 @@ class _MultiHeadAttention(Function):
         _, kept, Q, K, V, context = result
         ctx.mark_non_differentiable(kept, Q, K, V, context)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+        ctx.low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
         ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(
@@ -544,18 +244,18 @@ class _MultiHeadAttention(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 12
-        if _compiles() or _alone(G):
+        if rt.compiles() or rt.unrecorded(G):
             return _multi_head_attention_backward(ctx, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, _, _, _, _, _ = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = ctx.Wq_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = _cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
+        given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         needs = ctx.needs_input_grad
         needs_low_grad_K = needs[1] or needs[4]
@@ -572,16 +272,16 @@ class _MultiHeadAttention(Function):
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         if needs_Wq:
             size_per_head = Wq_shape[0] // num_heads
-            Wq = _unflatten(Wq, 0, (num_heads, size_per_head))
+            Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
         if needs_P:
-            Wk = _unflatten(Wk, 0, (num_heads, size_per_head))
+            Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
             split_bq = (
-                None if bq is None else _unflatten(bq, 0, (num_heads, size_per_head))
+                None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
             )
             query_Wq = torch.einsum("ikl,jml->ijkm", query, Wq)
             Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
             split_bk = (
-                None if bk is None else _unflatten(bk, 0, (num_heads, size_per_head))
+                None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
             )
             key_Wk = torch.einsum("ikl,jml->ijkm", key, Wk)
             K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
@@ -589,14 +289,14 @@ class _MultiHeadAttention(Function):
             P = torch.softmax(S, 3)
         if needs_transposed_grad_context:
             grad_context = G @ Wo
-            transposed_grad_context = _unflatten(
+            transposed_grad_context = rt.unflatten(
                 grad_context, 2, (num_heads, size_per_head)
             ).transpose(1, 2)
         if needs_Wv:
-            Wv = _unflatten(Wv, 0, (num_heads, size_per_head))
+            Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
         if needs_V:
             split_bv = (
-                None if bv is None else _unflatten(bv, 0, (num_heads, size_per_head))
+                None if bv is None else rt.unflatten(bv, 0, (num_heads, size_per_head))
             )
             value_Wv = torch.einsum("ikl,jml->ijkm", value, Wv)
             V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
@@ -621,20 +321,22 @@ class _MultiHeadAttention(Function):
             grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
         if needs[3]:
             low_grad_Q_query = torch.einsum("ijkl,ikm->jlm", low_grad_Q, query)
-            grad_Wq = _flatten(low_grad_Q_query, 0, 1)
+            grad_Wq = rt.flatten(low_grad_Q_query, 0, 1)
         if needs[4]:
-            grad_Wk = _flatten(torch.einsum("ijkl,ikm->jlm", low_grad_K, key), 0, 1)
+            grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", low_grad_K, key), 0, 1)
         if needs[5]:
-            grad_Wv = _flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+            grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
         if needs[6]:
-            context = _flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
-            grad_Wo = _flatten(G, 0, 1).mT @ _flatten(context, 0, 1)
+            context = rt.flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
+            grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         if needs[7]:
-            grad_bq = _flatten(grad_Q.sum((0, 2)), 0, 1)
+            grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
-            grad_bk = _flatten(G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1)
+            grad_bk = rt.flatten(
+                G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1
+            )
         if needs[9]:
-            grad_bv = _flatten(grad_V.sum((0, 2)), 0, 1)
+            grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
         if needs[10]:
             grad_bo = G.sum((0, 1))
         return (
@@ -730,7 +432,7 @@ def multi_head_attention(
             f"multi_head_attention: Wo must be a tensor, not {type(Wo).__name__}"
         )
     if type(num_heads) is not int:
-        num_heads = _integer(num_heads, "multi_head_attention: num_heads")
+        num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")
     if query.dim() != 3:
         raise ValueError(
             f"multi_head_attention: query must have 3 axes [n, i, k], not {query.dim()}"
@@ -981,9 +683,9 @@ def multi_head_attention(
                 f"but {bo.shape[0]} on axis 0 of bo"
             )
     if torch.compiler.is_compiling():
-        given = _distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+        given = rt.distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return _multi_head_attention_composed(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )
@@ -992,7 +694,7 @@ def multi_head_attention(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         )
         return result[0]
-    result = _applied(
+    result = rt.apply(
         _MultiHeadAttention,
         query,
         key,

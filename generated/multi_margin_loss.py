@@ -48,154 +48,20 @@ the tangent of weight:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _multi_margin_loss_mean_forward_in_place(
             input, target, weight, p, margin
         )
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
     sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
         1
@@ -210,16 +76,16 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
 
 
 def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     relu_excess_to_p = excess.relu_().pow_(p)
-    sum_of_masked_excess = _masked_(relu_excess_to_p, other_than_target).sum(1)
+    sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
     weight_excess = (
-        sum_of_masked_excess
+        sum_of_keep_where
         if weight is None
-        else weight.index_select(0, target) * sum_of_masked_excess
+        else weight.index_select(0, target) * sum_of_keep_where
     )
     loss = weight_excess / input.shape[1]
     return loss.mean().to(dtype)
@@ -229,10 +95,10 @@ def _multi_margin_loss_mean_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     p = ctx.p
     margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
         excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
@@ -248,19 +114,20 @@ def _multi_margin_loss_mean_backward(ctx, G):
             else p * G * weight.index_select(0, target).unsqueeze(1)
         )
         G_over_count = G_weight_at_target / (input.shape[0] * input.shape[1])
-        grad_excess = _where(
+        grad_excess = rt.where(
             excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_count), 0
         )
         grad_input = grad_excess.scatter_add(
             1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
     if ctx.needs_input_grad[2]:
-        masked_relu_excess = _masked_(relu_excess.pow_(p), other_than_target)
-        sum_of_relu_excess = masked_relu_excess.sum(1)
+        sum_of_keep_where = rt.keep_where_(relu_excess.pow_(p), other_than_target).sum(
+            1
+        )
         grad_weight = (
             G
             / (input.shape[0] * input.shape[1])
-            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_relu_excess)
+            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_keep_where)
         )
     return grad_input, None, grad_weight, None, None
 
@@ -283,15 +150,15 @@ class _MultiMarginLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _multi_margin_loss_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
             excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
@@ -301,7 +168,7 @@ class _MultiMarginLossMean(Function):
                 if weight is None
                 else p * G * weight.index_select(0, target).unsqueeze(1)
             )
-            grad_excess = _where(
+            grad_excess = rt.where(
                 excess_and_p,
                 G_weight_at_target
                 / (input.shape[0] * input.shape[1])
@@ -334,10 +201,10 @@ def _multi_margin_loss_mean_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    other_than_target = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
+    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     p_nonzero = p != 0
     relu_excess = excess.relu()
     d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
@@ -371,7 +238,7 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -382,10 +249,10 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, average = _still(ctx.saved_tensors)
+        input, target, weight, average = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _multi_margin_loss_mean_tangent(
                 input, target, weight, p, margin, d_input, d_weight
             )
@@ -393,12 +260,12 @@ class _MultiMarginLossMeanDual(_MultiMarginLossMean):
 
 
 def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
     sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
         1
@@ -413,16 +280,16 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
 
 
 def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     relu_excess_to_p = excess.relu_().pow_(p)
-    sum_of_masked_excess = _masked_(relu_excess_to_p, other_than_target).sum(1)
+    sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
     weight_excess = (
-        sum_of_masked_excess
+        sum_of_keep_where
         if weight is None
-        else weight.index_select(0, target) * sum_of_masked_excess
+        else weight.index_select(0, target) * sum_of_keep_where
     )
     loss = weight_excess / input.shape[1]
     return loss.sum().to(dtype)
@@ -432,10 +299,10 @@ def _multi_margin_loss_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     p = ctx.p
     margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
         excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
@@ -450,19 +317,20 @@ def _multi_margin_loss_sum_backward(ctx, G):
             if ctx.needs_input_grad[2]
             else relu_excess.pow_(p_minus_one)
         )
-        grad_excess = _where(
+        grad_excess = rt.where(
             excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_input_size), 0
         )
         grad_input = grad_excess.scatter_add(
             1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
     if ctx.needs_input_grad[2]:
-        masked_relu_excess = _masked_(relu_excess.pow_(p), other_than_target)
-        sum_of_relu_excess = masked_relu_excess.sum(1)
+        sum_of_keep_where = rt.keep_where_(relu_excess.pow_(p), other_than_target).sum(
+            1
+        )
         grad_weight = (
             G
             / input.shape[1]
-            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_relu_excess)
+            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_keep_where)
         )
     return grad_input, None, grad_weight, None, None
 
@@ -485,15 +353,15 @@ class _MultiMarginLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _multi_margin_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
             excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
@@ -506,7 +374,7 @@ class _MultiMarginLossSum(Function):
                 / input.shape[1]
             )
             safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
-            grad_excess = _where(
+            grad_excess = rt.where(
                 excess_and_p, G_over_input_size * safe_relu_excess_to_p, 0
             )
             grad_input = grad_excess.scatter_add(
@@ -533,10 +401,10 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    other_than_target = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
+    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     p_nonzero = p != 0
     relu_excess = excess.relu()
     d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
@@ -570,7 +438,7 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -581,10 +449,10 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, total = _still(ctx.saved_tensors)
+        input, target, weight, total = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _multi_margin_loss_sum_tangent(
                 input, target, weight, p, margin, d_input, d_weight
             )
@@ -592,14 +460,14 @@ class _MultiMarginLossSumDual(_MultiMarginLossSum):
 
 
 def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    if _alone(input, target, weight):
+    if rt.unrecorded(input, target, weight):
         return _multi_margin_loss_none_forward_in_place(
             input, target, weight, p, margin
         )
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
     sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
         1
@@ -614,16 +482,16 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
 
 
 def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], input)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     relu_excess_to_p = excess.relu_().pow_(p)
-    sum_of_masked_excess = _masked_(relu_excess_to_p, other_than_target).sum(1)
+    sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
     weight_excess = (
-        sum_of_masked_excess
+        sum_of_keep_where
         if weight is None
-        else weight.index_select(0, target) * sum_of_masked_excess
+        else weight.index_select(0, target) * sum_of_keep_where
     )
     loss = weight_excess / input.shape[1]
     return loss.to(dtype)
@@ -633,10 +501,10 @@ def _multi_margin_loss_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     p = ctx.p
     margin = ctx.margin
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
-    other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
         excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
@@ -651,7 +519,7 @@ def _multi_margin_loss_none_backward(ctx, G):
             if ctx.needs_input_grad[2]
             else relu_excess.pow_(p_minus_one)
         )
-        grad_excess = _where(
+        grad_excess = rt.where(
             excess_and_p,
             relu_excess_to_p_minus_one.mul_(G_weight_at_target / input.shape[1]),
             0,
@@ -660,7 +528,9 @@ def _multi_margin_loss_none_backward(ctx, G):
             1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
         )
     if ctx.needs_input_grad[2]:
-        G_relu_excess = G * _masked_(relu_excess.pow_(p), other_than_target).sum(1)
+        G_relu_excess = G * rt.keep_where_(relu_excess.pow_(p), other_than_target).sum(
+            1
+        )
         grad_weight = (
             G.new_zeros((input.shape[1],)).index_add(0, target, G_relu_excess)
             / input.shape[1]
@@ -686,15 +556,15 @@ class _MultiMarginLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _multi_margin_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         excess = input - input.gather(1, target.unsqueeze(1)) + margin
-        other_than_target = target.unsqueeze(1) != _positions(input.shape[1], G)
+        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
             excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
@@ -704,7 +574,7 @@ class _MultiMarginLossNone(Function):
                 else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
             safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
-            grad_excess = _where(
+            grad_excess = rt.where(
                 excess_and_p,
                 G_weight_at_target / input.shape[1] * safe_relu_excess_to_p,
                 0,
@@ -732,10 +602,10 @@ def _multi_margin_loss_none_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     excess = input - input.gather(1, target.unsqueeze(1)) + margin
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    other_than_target = target.unsqueeze(1) != _positions(d_input.shape[1], d_input)
+    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     p_nonzero = p != 0
     relu_excess = excess.relu()
     d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
@@ -768,7 +638,7 @@ class _MultiMarginLossNoneDual(_MultiMarginLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_multi_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -779,10 +649,10 @@ class _MultiMarginLossNoneDual(_MultiMarginLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _multi_margin_loss_none_tangent(
                 input, target, weight, p, margin, d_input, d_weight
             )
@@ -848,9 +718,9 @@ def multi_margin_loss(
             f"multi_margin_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(p) is not float:
-        p = _number(p, "multi_margin_loss: p")
+        p = rt.number(p, "multi_margin_loss: p")
     if type(margin) is not float:
-        margin = _number(margin, "multi_margin_loss: margin")
+        margin = rt.number(margin, "multi_margin_loss: margin")
     if input.dim() != 2:
         raise ValueError(
             f"multi_margin_loss: input must have 2 axes [n, c], not {input.dim()}"
@@ -908,9 +778,9 @@ def multi_margin_loss(
         )
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, p, margin)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, p, margin)
-    return _applied(function, input, target, weight, p, margin)
+    return rt.apply(function, input, target, weight, p, margin)

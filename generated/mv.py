@@ -9,83 +9,16 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import contextlib
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _exact(x):
-    """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return torch.autocast(x.device.type, enabled=False)
-    return contextlib.nullcontext()
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _mv_forward(input, vec):
-    dtype = _promoted(input, vec)
-    with _exact(input):
-        input, vec = _wide(input, vec)
+    dtype = rt.promoted(input, vec)
+    with rt.no_autocast(input):
+        input, vec = rt.widened(input, vec)
         return (input @ vec).to(dtype)
 
 
@@ -105,10 +38,10 @@ class _Mv(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input, vec = ctx.saved_tensors
-        input, vec, G = _wide(input, vec, G)
+        input, vec, G = rt.widened(input, vec, G)
         grad_input = grad_vec = None
         if ctx.needs_input_grad[0]:
             grad_input = G.unsqueeze(1) * vec
@@ -151,7 +84,7 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
             f"{vec.shape[0]} on axis 0 of vec"
         )
     if torch.compiler.is_compiling():
-        input, vec = _distinct(input, vec)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, vec = rt.distinct(input, vec)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _mv_forward(input, vec)
-    return _applied(_Mv, input, vec)
+    return rt.apply(_Mv, input, vec)

@@ -44,143 +44,15 @@ Fused kernels of torch, with the equation that each computes:
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _class_loss(x, chosen, weight, ignored, dim):
-    """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
-    shape = chosen.shape
-    if dim != 1:
-        before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
-        rows, columns = before.numel(), after.numel()
-        beside = (rows,) if columns == 1 else (rows, columns)
-        chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    nll_loss = torch.nn.functional.nll_loss
-    loss = nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
-    return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
-
-
-def _class_loss_slope(g, chosen, weight, ignored, dim, size):
-    """The gradient of _class_loss in x, which has this size along dim."""
-    none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
-    before, after = chosen.shape[:dim], chosen.shape[dim:]
-    shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
-    if columns == 1:
-        g, chosen = (t if t.dim() == 1 else t.reshape(rows) for t in (g, chosen))
-        given = none.expand(rows, size), chosen, weight, 0, ignored, none
-        found = torch.ops.aten.nll_loss_backward(g, *given)
-        return found if len(shape) == 2 else found.reshape(shape)
-    g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
-    given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
-    return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _nll_loss_mean_forward(input, target, weight, ignore_index):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    total = _class_loss(input, target, weight, ignore_index, 1).sum()
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
     target_differs = target != ignore_index
     weight_at_target = (
         None
@@ -199,7 +71,7 @@ def _nll_loss_mean_backward(ctx, G):
     input, target, weight, average = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     input_shape = ctx.input_shape
-    input, weight, average, G = _wide(input, weight, average, G)
+    input, weight, average, G = rt.widened(input, weight, average, G)
     grad_input = grad_weight = None
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
@@ -210,7 +82,7 @@ def _nll_loss_mean_backward(ctx, G):
     )
     if ctx.needs_input_grad[0]:
         G_over_weight = (G / sum_of_weight).expand(target.shape)
-        grad_input = _class_loss_slope(
+        grad_input = rt.nll_loss_backward(
             G_over_weight, target, weight, ignore_index, 1, input_shape[1]
         )
     if ctx.needs_input_grad[2]:
@@ -254,12 +126,12 @@ class _NllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, average, G = _wide(input, weight, average, G)
+        input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
@@ -309,7 +181,7 @@ def _nll_loss_mean_tangent(
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    given = _wide(input, weight, average, d_input, d_weight)
+    given = rt.widened(input, weight, average, d_input, d_weight)
     input, weight, average, d_input, d_weight = given
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
@@ -332,7 +204,7 @@ class _NllLossMeanDual(_NllLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -343,9 +215,9 @@ class _NllLossMeanDual(_NllLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, average = _still(ctx.saved_tensors)
+        input, target, weight, average = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _nll_loss_mean_tangent(
                 input, target, weight, ignore_index, average, d_input, d_weight
             )
@@ -353,19 +225,19 @@ class _NllLossMeanDual(_NllLossMean):
 
 
 def _nll_loss_sum_forward(input, target, weight, ignore_index):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
-    return _class_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
 def _nll_loss_sum_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        grad_input = _class_loss_slope(
+        grad_input = rt.nll_loss_backward(
             G.expand(target.shape), target, weight, ignore_index, 1, input_shape[1]
         )
     if ctx.needs_input_grad[2]:
@@ -398,12 +270,12 @@ class _NllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
@@ -433,7 +305,7 @@ def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
     spread_target = masked_target.unsqueeze(1)
@@ -450,7 +322,7 @@ class _NllLossSumDual(_NllLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -461,9 +333,9 @@ class _NllLossSumDual(_NllLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, total = _still(ctx.saved_tensors)
+        input, target, weight, total = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _nll_loss_sum_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
@@ -471,19 +343,19 @@ class _NllLossSumDual(_NllLossSum):
 
 
 def _nll_loss_none_forward(input, target, weight, ignore_index):
-    dtype = _promoted(input, weight)
-    input, weight = _for_kernel(input, weight)
-    return _class_loss(input, target, weight, ignore_index, 1).to(dtype)
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
 def _nll_loss_none_backward(ctx, G):
     input, target, weight = ctx.saved_tensors
     ignore_index = ctx.ignore_index
     input_shape = ctx.input_shape
-    input, weight, G = _wide(input, weight, G)
+    input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
     if ctx.needs_input_grad[0]:
-        grad_input = _class_loss_slope(
+        grad_input = rt.nll_loss_backward(
             G, target, weight, ignore_index, 1, input_shape[1]
         )
     if ctx.needs_input_grad[2]:
@@ -516,12 +388,12 @@ class _NllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
@@ -546,7 +418,7 @@ def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weigh
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = _wide(input, weight, d_input, d_weight)
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
     spread_target = masked_target.unsqueeze(1)
@@ -563,7 +435,7 @@ class _NllLossNoneDual(_NllLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_nll_loss_none_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -574,9 +446,9 @@ class _NllLossNoneDual(_NllLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, loss = _still(ctx.saved_tensors)
+        input, target, weight, loss = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _nll_loss_none_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
@@ -625,7 +497,7 @@ def nll_loss(
             f"nll_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(ignore_index) is not int:
-        ignore_index = _integer(ignore_index, "nll_loss: ignore_index")
+        ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
     if input.dim() != 2:
         raise ValueError(f"nll_loss: input must have 2 axes [n, c], not {input.dim()}")
     if target.dim() != 1:
@@ -675,9 +547,9 @@ def nll_loss(
         )
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target, weight = _distinct(input, target, weight)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target, weight = rt.distinct(input, target, weight)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, weight, ignore_index)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, ignore_index)
-    return _applied(function, input, target, weight, ignore_index)
+    return rt.apply(function, input, target, weight, ignore_index)

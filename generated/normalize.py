@@ -10,121 +10,14 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _normalize_forward(input, dim, eps):
-    dtype = _of_float32(input)
-    input = _wide(input)[0]
+    dtype = rt.autocast_float32(input)
+    input = rt.widened(input)[0]
     norm = input.square().sum(dim).sqrt()
     output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
     return output, norm
@@ -134,10 +27,10 @@ def _normalize_backward(ctx, G):
     _, output, norm = ctx.saved_tensors
     dim = ctx.dim
     eps = ctx.eps
-    output, norm, G = _wide(output, norm, G)
+    output, norm, G = rt.widened(output, norm, G)
     G_output = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
     grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
-        _where((norm >= eps).unsqueeze(dim), G_output, 0)
+        rt.where((norm >= eps).unsqueeze(dim), G_output, 0)
     )
     return grad_input, None, None
 
@@ -163,16 +56,16 @@ class _Normalize(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _normalize_backward(ctx, G)
         input, output, _ = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
-        input, output, G = _wide(input, output, G)
+        input, output, G = rt.widened(input, output, G)
         norm = input.square().sum(dim).sqrt()
         norm_above = (norm >= eps).unsqueeze(dim)
-        safe_norm = _where(norm_above, norm.unsqueeze(dim), 1)
-        grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - _where(
+        safe_norm = rt.where(norm_above, norm.unsqueeze(dim), 1)
+        grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - rt.where(
             norm_above, (G * output).sum(dim, keepdim=True) / safe_norm * output, 0
         )
         return grad_input, None, None
@@ -200,9 +93,9 @@ def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch
             f"normalize: input must be a tensor, not {type(input).__name__}"
         )
     if type(dim) is not int:
-        dim = _integer(dim, "normalize: dim")
+        dim = rt.integer(dim, "normalize: dim")
     if type(eps) is not float:
-        eps = _number(eps, "normalize: eps")
+        eps = rt.number(eps, "normalize: eps")
     if input.dim() < 1:
         raise ValueError(
             f"normalize: input must have at least 1 axis [*p, k, *q], not {input.dim()}"
@@ -216,6 +109,6 @@ def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch
         raise TypeError(
             f"normalize: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _normalize_forward(input, dim, eps)[0]
-    return _applied(_Normalize, input, dim, eps)[0]
+    return rt.apply(_Normalize, input, dim, eps)[0]

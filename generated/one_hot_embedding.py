@@ -11,98 +11,16 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _selected_inside(x, dim, index):
-    """x.index_select, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
-        return x.index_select(dim, index)
-    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
-
-
-def _index_added_inside(x, dim, index, y, alpha=1):
-    """x.index_add without what is no position of the axis."""
-    size = x.shape[dim]
-    if _are_inside(index, size):
-        return x.index_add(dim, index, y, alpha=alpha)
-    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
-    return added.narrow(dim, 0, size)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _are_inside(index, size):
-    """Whether all are positions of an axis, as far as that is known without waiting."""
-    if index.device.type != "cpu" or not _alone(index):
-        return False
-    if not index.numel():
-        return True
-    least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
-
-
-def _or_last(index, size):
-    """index, and the position after the last for what is none of the axis."""
-    return torch.where((index >= 0) & (index < size), index, size)
-
-
-def _one_more(x, dim):
-    """x with one more position along an axis, of zeros."""
-    behind = x.dim() - 1 - dim % x.dim()
-    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _one_hot_embedding_forward(input, weight):
     p_shape = input.shape
     input = input.reshape((math.prod(p_shape),))
-    return _no_view(
-        _selected_inside(weight, 0, input).reshape((*p_shape, weight.shape[1]))
+    return rt.no_view(
+        rt.index_select_inside(weight, 0, input).reshape((*p_shape, weight.shape[1]))
     )
 
 
@@ -126,11 +44,11 @@ class _OneHotEmbedding(Function):
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         input = input.reshape((p_size,))
         G = G.reshape((p_size, weight_shape[1]))
-        grad_weight = _index_added_inside(G.new_zeros(weight_shape), 0, input, G)
+        grad_weight = rt.index_add_inside(G.new_zeros(weight_shape), 0, input, G)
         return None, grad_weight
 
 
@@ -173,7 +91,7 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
             f"{input.device}"
         )
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _one_hot_embedding_forward(input, weight)
-    return _applied(_OneHotEmbedding, input, weight)
+    return rt.apply(_OneHotEmbedding, input, weight)

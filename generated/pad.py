@@ -9,49 +9,13 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _window(x, at, start, size, outside=0):
-    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
-    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
-    before = min(max(-start, 0), size)
-    around = before, size - before - (end - first)
-    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
-    inside = x.narrow(at, first, end - first)
-    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _pad_forward(input, left, right, value, dim):
-    return _window(input, dim, -left, input.shape[dim] + left + right, value)
+    return rt.window(input, dim, -left, input.shape[dim] + left + right, value)
 
 
 class _Pad(Function):
@@ -73,7 +37,7 @@ class _Pad(Function):
         left = ctx.left
         dim = ctx.dim
         input_shape = ctx.input_shape
-        grad_input = _window(G, dim, left, input_shape[dim])
+        grad_input = rt.window(G, dim, left, input_shape[dim])
         return grad_input, None, None, None, None
 
 
@@ -101,13 +65,13 @@ def pad(
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"pad: input must be a tensor, not {type(input).__name__}")
     if type(left) is not int:
-        left = _integer(left, "pad: left")
+        left = rt.integer(left, "pad: left")
     if type(right) is not int:
-        right = _integer(right, "pad: right")
+        right = rt.integer(right, "pad: right")
     if type(value) is not float:
-        value = _number(value, "pad: value")
+        value = rt.number(value, "pad: value")
     if type(dim) is not int:
-        dim = _integer(dim, "pad: dim")
+        dim = rt.integer(dim, "pad: dim")
     if input.dim() < 1:
         raise ValueError(
             f"pad: input must have at least 1 axis [*p, k, *q], not {input.dim()}"
@@ -124,6 +88,6 @@ def pad(
     p_shape = input.shape[:dim_axis]
     if input.shape[len(p_shape)] + left + right < 0:
         raise ValueError("pad: no value of index t keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _pad_forward(input, left, right, value, dim)
-    return _applied(_Pad, input, left, right, value, dim)
+    return rt.apply(_Pad, input, left, right, value, dim)

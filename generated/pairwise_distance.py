@@ -13,159 +13,46 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _pairwise_distance_forward_in_place(x1, x2, eps, keepdim)
-    dtype = _promoted(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.promoted(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     delta = x1 - x2 + eps
     squared = delta.square().sum(-1)
     squared_nonzero = squared != 0
     output = torch.where(
         squared_nonzero, torch.where(squared_nonzero, squared, 1).sqrt(), 0
     )
-    return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
+    return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
 def _pairwise_distance_forward_in_place(x1, x2, eps, keepdim):
-    dtype = _promoted(x1, x2)
-    x1, x2 = _wide(x1, x2)
+    dtype = rt.promoted(x1, x2)
+    x1, x2 = rt.widened(x1, x2)
     delta = (x1 - x2).add_(eps)
     squared = delta.square_().sum(-1)
     squared_nonzero = squared != 0
     output = torch.where(squared_nonzero, squared.sqrt(), 0)
-    return _no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
+    return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
 def _pairwise_distance_backward(ctx, G):
     x1, x2, output = ctx.saved_tensors
     eps = ctx.eps
     keepdim = ctx.keepdim
-    x1, x2, output, G = _wide(x1, x2, output, G)
+    x1, x2, output, G = rt.widened(x1, x2, output, G)
     grad_x1 = grad_x2 = None
     output = output if keepdim else output.unsqueeze(-1)
     G = G if keepdim else G.unsqueeze(-1)
     delta = (x1 - x2).add_(eps)
     output_nonzero = output != 0
-    grad_delta = _masked_(delta.mul_(G / output), output_nonzero)
+    grad_delta = rt.keep_where_(delta.mul_(G / output), output_nonzero)
     if ctx.needs_input_grad[0]:
         grad_x1 = grad_delta
     if ctx.needs_input_grad[1]:
@@ -190,19 +77,19 @@ class _PairwiseDistance(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _pairwise_distance_backward(ctx, G)
         x1, x2, output = ctx.saved_tensors
         eps = ctx.eps
         keepdim = ctx.keepdim
-        x1, x2, output, G = _wide(x1, x2, output, G)
+        x1, x2, output, G = rt.widened(x1, x2, output, G)
         grad_x1 = grad_x2 = None
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
         delta = x1 - x2 + eps
         output_nonzero = output != 0
         grad_delta = torch.where(
-            output_nonzero, G / _where(output_nonzero, output, 1) * delta, 0
+            output_nonzero, G / rt.where(output_nonzero, output, 1) * delta, 0
         )
         if ctx.needs_input_grad[0]:
             grad_x1 = grad_delta
@@ -241,7 +128,7 @@ def pairwise_distance(
             f"pairwise_distance: x2 must be a tensor, not {type(x2).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "pairwise_distance: eps")
+        eps = rt.number(eps, "pairwise_distance: eps")
     if type(keepdim) is not bool:
         raise TypeError(
             f"pairwise_distance: keepdim must be True or False, not {keepdim!r:.60}"
@@ -283,7 +170,7 @@ def pairwise_distance(
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _pairwise_distance_forward(x1, x2, eps, keepdim)
-    return _applied(_PairwiseDistance, x1, x2, eps, keepdim)
+    return rt.apply(_PairwiseDistance, x1, x2, eps, keepdim)

@@ -10,85 +10,17 @@ Gradients, where G is the cotangent of X:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _parafac_forward(U, V, W):
-    low = _of_product(U, V, W)
+    low = rt.autocast_product(U, V, W)
     wide = torch.promote_types(low, torch.float32)
-    W = _cast(low, W)[0]
-    U, V = _cast(wide, U, V)
+    W = rt.cast(low, W)[0]
+    U, V = rt.cast(wide, U, V)
     return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
 
 
@@ -102,7 +34,7 @@ class _Parafac(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         U, V, W = inputs
-        ctx.low = _of_product(U, V, W)
+        ctx.low = rt.autocast_product(U, V, W)
         ctx.save_for_backward(
             U if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
             V if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -110,20 +42,22 @@ class _Parafac(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         U, V, W = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        G = _cast(low, G)[0]
-        U, V, W = _cast(wide, U, V, W)
+        G = rt.cast(low, G)[0]
+        U, V, W = rt.cast(wide, U, V, W)
         grad_U = grad_V = grad_W = None
         if ctx.needs_input_grad[0]:
-            grad_U = _flatten(G, 1, 2) @ _flatten(V.unsqueeze(1) * W, 0, 1).to(low)
+            grad_U = rt.flatten(G, 1, 2) @ rt.flatten(V.unsqueeze(1) * W, 0, 1).to(low)
         if ctx.needs_input_grad[1]:
             grad_V = torch.einsum("ijk,ikl->jl", G, (U.unsqueeze(1) * W).to(low))
         if ctx.needs_input_grad[2]:
-            grad_W = _flatten(G, 0, 1).mT @ _flatten(U.unsqueeze(1) * V, 0, 1).to(low)
+            grad_W = rt.flatten(G, 0, 1).mT @ rt.flatten(U.unsqueeze(1) * V, 0, 1).to(
+                low
+            )
         return grad_U, grad_V, grad_W
 
 
@@ -175,7 +109,7 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
             "axis 1 of W"
         )
     if torch.compiler.is_compiling():
-        U, V, W = _distinct(U, V, W)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        U, V, W = rt.distinct(U, V, W)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _parafac_forward(U, V, W)
-    return _applied(_Parafac, U, V, W)
+    return rt.apply(_Parafac, U, V, W)

@@ -10,13 +10,7 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _pixel_shuffle_forward(input, upscale_factor):
@@ -52,7 +46,7 @@ def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
             f"pixel_shuffle: input must be a tensor, not {type(input).__name__}"
         )
     if type(upscale_factor) is not int:
-        upscale_factor = _integer(upscale_factor, "pixel_shuffle: upscale_factor")
+        upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
     if input.dim() < 3:
         raise ValueError(
             "pixel_shuffle: input must have at least 3 axes [*p, (c i j), h, w], not "

@@ -10,13 +10,7 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _pixel_unshuffle_forward(input, downscale_factor):
@@ -52,7 +46,7 @@ def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tens
             f"pixel_unshuffle: input must be a tensor, not {type(input).__name__}"
         )
     if type(downscale_factor) is not int:
-        downscale_factor = _integer(
+        downscale_factor = rt.integer(
             downscale_factor, "pixel_unshuffle: downscale_factor"
         )
     if input.dim() < 3:

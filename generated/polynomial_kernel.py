@@ -23,131 +23,28 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree)
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
+    x1, x2 = rt.cast(low, x1, x2)
     u = coef0 + gamma * (x1 @ x2.mT).to(wide)
     K = (u**degree).to(dtype)
     return K, u
 
 
 def _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
+    x1, x2 = rt.cast(low, x1, x2)
     u = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0)
     K = (u**degree).to(dtype)
     return K, u
@@ -159,8 +56,8 @@ def _polynomial_kernel_backward(ctx, G):
     degree = ctx.degree
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
-    u, G = _cast(wide, u, G)
+    x1, x2 = rt.cast(low, x1, x2)
+    u, G = rt.cast(wide, u, G)
     grad_x1 = grad_x2 = None
     grad_u = (
         (degree * G).mul_(u ** (degree - 1))
@@ -187,18 +84,18 @@ class _PolynomialKernel(Function):
         _, u = output
         ctx.mark_non_differentiable(u)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x1, x2)
+        ctx.low = rt.autocast_product(x1, x2)
         ctx.gamma = gamma
         ctx.coef0 = coef0
         ctx.degree = degree
         ctx.save_for_backward(x1, x2, u)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_u):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _polynomial_kernel_backward(ctx, G)
         x1, x2, _ = ctx.saved_tensors
         gamma = ctx.gamma
@@ -206,8 +103,8 @@ class _PolynomialKernel(Function):
         degree = ctx.degree
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2 = _cast(low, x1, x2)
-        G = _cast(wide, G)[0]
+        x1, x2 = rt.cast(low, x1, x2)
+        G = rt.cast(wide, G)[0]
         grad_x1 = grad_x2 = None
         grad_u = (
             degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
@@ -222,9 +119,9 @@ class _PolynomialKernel(Function):
 
 
 def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
-    low = _of_product(x1, x2)
+    low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, d_x1, d_x2 = _cast(low, x1, x2, d_x1, d_x2)
+    x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
     x1_to_degree = (
         (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1) if degree != 0 else None
     )
@@ -240,7 +137,7 @@ class _PolynomialKernelDual(_PolynomialKernel):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_polynomial_kernel_forward, in_dims, given)
+        return rt.vmapped(_polynomial_kernel_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -252,11 +149,11 @@ class _PolynomialKernelDual(_PolynomialKernel):
 
     @staticmethod
     def jvp(ctx, d_x1, d_x2, _gamma, _coef0, _degree):
-        x1, x2, K = _still(ctx.saved_tensors)
+        x1, x2, K = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
         coef0 = ctx.coef0
         degree = ctx.degree
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_K = _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2)
             return d_K.to(K.dtype), None
 
@@ -296,11 +193,11 @@ def polynomial_kernel(
             f"polynomial_kernel: x2 must be a tensor, not {type(x2).__name__}"
         )
     if type(gamma) is not float:
-        gamma = _number(gamma, "polynomial_kernel: gamma")
+        gamma = rt.number(gamma, "polynomial_kernel: gamma")
     if type(coef0) is not float:
-        coef0 = _number(coef0, "polynomial_kernel: coef0")
+        coef0 = rt.number(coef0, "polynomial_kernel: coef0")
     if type(degree) is not float:
-        degree = _number(degree, "polynomial_kernel: degree")
+        degree = rt.number(degree, "polynomial_kernel: degree")
     if x1.dim() < 2:
         raise ValueError(
             "polynomial_kernel: x1 must have at least 2 axes [*b, i, k], not "
@@ -340,9 +237,9 @@ def polynomial_kernel(
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        x1, x2 = rt.distinct(x1, x2)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _PolynomialKernelDual.apply(x1, x2, gamma, coef0, degree)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)[0]
-    return _applied(_PolynomialKernel, x1, x2, gamma, coef0, degree)[0]
+    return rt.apply(_PolynomialKernel, x1, x2, gamma, coef0, degree)[0]

@@ -10,131 +10,28 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _pow_forward(A, B):
-    dtype = _of_float32(A, B)
-    A, B = _wide(A, B)
+    dtype = rt.autocast_float32(A, B)
+    A, B = rt.widened(A, B)
     return torch.pow(A, B).to(dtype)
 
 
 def _pow_backward(ctx, G):
     A, B, F = ctx.saved_tensors
-    A, B, F, G = _wide(A, B, F, G)
+    A, B, F, G = rt.widened(A, B, F, G)
     grad_A = grad_B = None
     if ctx.needs_input_grad[0]:
         B_nonzero = B != 0
         B_minus_one = B - 1
-        grad_A = _masked_((G * B).mul_(torch.pow(A, B_minus_one)), B_nonzero)
+        grad_A = rt.keep_where_((G * B).mul_(torch.pow(A, B_minus_one)), B_nonzero)
     if ctx.needs_input_grad[1]:
         not_A = ~((A == 0) & (B >= 0))
-        grad_B = _where(not_A, (G * F).mul_(A.log()), 0)
+        grad_B = rt.where(not_A, (G * F).mul_(A.log()), 0)
     return grad_A, grad_B
 
 
@@ -153,10 +50,10 @@ class _Pow(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _pow_backward(ctx, G)
         A, B, F = ctx.saved_tensors
-        A, B, F, G = _wide(A, B, F, G)
+        A, B, F, G = rt.widened(A, B, F, G)
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             B_nonzero = B != 0
@@ -166,7 +63,7 @@ class _Pow(Function):
             )
         if ctx.needs_input_grad[1]:
             not_A = ~((A == 0) & (B >= 0))
-            grad_B = _where(not_A, G * F * torch.where(not_A, A, 1).log(), 0)
+            grad_B = rt.where(not_A, G * F * torch.where(not_A, A, 1).log(), 0)
         return grad_A, grad_B
 
 
@@ -203,7 +100,7 @@ def pow(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
             "from axis 0 on"
         )
     if torch.compiler.is_compiling():
-        A, B = _distinct(A, B)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        A, B = rt.distinct(A, B)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _pow_forward(A, B)
-    return _applied(_Pow, A, B)
+    return rt.apply(_Pow, A, B)

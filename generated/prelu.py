@@ -12,146 +12,37 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _prelu_forward(input, weight):
-    if _alone(input, weight):
+    if rt.unrecorded(input, weight):
         return _prelu_forward_in_place(input, weight)
-    dtype = _promoted(input, weight)
-    input, weight = _for_kernel(input, weight)
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    output = (input * _where(input > 0, 1, weight.unsqueeze(1))).reshape(
+    output = (input * rt.where(input > 0, 1, weight.unsqueeze(1))).reshape(
         (input_shape[0], input_shape[1], *q_shape)
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _prelu_forward_in_place(input, weight):
-    dtype = _promoted(input, weight)
-    input, weight = _for_kernel(input, weight)
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     output = (
-        _where(input > 0, 1, weight.unsqueeze(1))
+        rt.where(input > 0, 1, weight.unsqueeze(1))
         .mul_(input)
         .reshape((input_shape[0], input_shape[1], *q_shape))
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 class _Prelu(Function):
@@ -174,17 +65,18 @@ class _Prelu(Function):
         input, weight = ctx.saved_tensors
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         G = G.reshape((input_shape[0], input_shape[1], q_size))
         input_positive = input > 0
         if ctx.needs_input_grad[0]:
-            G_safe_weight = G * _where(input_positive, 1, weight.unsqueeze(1))
-            grad_input = G_safe_weight.reshape(input_shape)
+            grad_input = (G * rt.where(input_positive, 1, weight.unsqueeze(1))).reshape(
+                input_shape
+            )
         if ctx.needs_input_grad[1]:
-            grad_weight = _where(~input_positive, G * input, 0).sum((0, 2))
+            grad_weight = rt.where(~input_positive, G * input, 0).sum((0, 2))
         return grad_input, grad_weight
 
 
@@ -230,7 +122,7 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             f"{weight.shape[0]} on axis 0 of weight"
         )
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _prelu_forward(input, weight)
-    return _applied(_Prelu, input, weight)
+    return rt.apply(_Prelu, input, weight)

@@ -13,94 +13,14 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _product_of_others(x, dim):
-    """The product of all other elements along dim.
-
-    Divides the whole product by x, unless a partial product may be 0, subnormal or infinite.
-    """
-    if x.device.type == "cpu" and _alone(x):
-        least = x.abs().clamp_(max=1).prod(dim, keepdim=True)
-        whole = x.prod(dim, keepdim=True)
-        if ((least >= torch.finfo(x.dtype).smallest_normal) & whole.isfinite()).all():
-            return whole / x
-    x = x.movedim(dim, -1)
-    one = torch.ones_like(x[..., :1])
-    left = torch.cat((one, x[..., :-1]), -1).cumprod(-1)
-    right = torch.cat((x[..., 1:], one), -1).flip(-1).cumprod(-1).flip(-1)
-    return (left * right).movedim(-1, dim)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _prod_forward(A, dim, keepdim):
-    dtype = _of_float32(A)
-    A = _wide(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened(A)[0]
     return A.prod(dim, keepdim=keepdim).to(dtype)
 
 
@@ -123,9 +43,9 @@ class _Prod(Function):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, G = _wide(A, G)
+        A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
-        grad_A = G * _product_of_others(A, dim)
+        grad_A = G * rt.exclusive_prod(A, dim)
         return grad_A, None, None
 
 
@@ -147,7 +67,7 @@ def prod(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"prod: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "prod: dim")
+        dim = rt.integer(dim, "prod: dim")
     if type(keepdim) is not bool:
         raise TypeError(f"prod: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -160,6 +80,6 @@ def prod(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"prod: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _prod_forward(A, dim, keepdim)
-    return _applied(_Prod, A, dim, keepdim)
+    return rt.apply(_Prod, A, dim, keepdim)

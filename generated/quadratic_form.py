@@ -12,121 +12,37 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _quadratic_form_forward(x, A):
-    if _alone(x, A):
+    if rt.unrecorded(x, A):
         return _quadratic_form_forward_in_place(x, A)
-    low = _of_product(x, A)
-    dtype = _of_float32(x, A)
+    low = rt.autocast_product(x, A)
+    dtype = rt.autocast_float32(x, A)
     wide = torch.promote_types(low, torch.float32)
-    A = _cast(low, A)[0]
-    x = _cast(wide, x)[0]
+    A = rt.cast(low, A)[0]
+    x = rt.cast(wide, x)[0]
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
     output = ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,))
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _quadratic_form_forward_in_place(x, A):
-    low = _of_product(x, A)
-    dtype = _of_float32(x, A)
+    low = rt.autocast_product(x, A)
+    dtype = rt.autocast_float32(x, A)
     wide = torch.promote_types(low, torch.float32)
-    A = _cast(low, A)[0]
-    x = _cast(wide, x)[0]
+    A = rt.cast(low, A)[0]
+    x = rt.cast(wide, x)[0]
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
     output = (x.to(low) @ A).to(wide).mul_(x).sum(1).reshape((*b_shape,))
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 class _QuadraticForm(Function):
@@ -140,20 +56,20 @@ class _QuadraticForm(Function):
     def setup_context(ctx, inputs, result):
         x, A = inputs
         b_shape = x.shape[:-1]
-        ctx.low = _of_product(x, A)
+        ctx.low = rt.autocast_product(x, A)
         ctx.b_shape = b_shape
         ctx.x_shape = x.shape
         ctx.save_for_backward(x, A if ctx.needs_input_grad[0] else None)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         x, A = ctx.saved_tensors
         b_shape = ctx.b_shape
         x_shape = ctx.x_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x, A, G = _cast(wide, x, A, G)
+        x, A, G = rt.cast(wide, x, A, G)
         grad_x = grad_A = None
         b_size = math.prod(b_shape)
         x = x.reshape((b_size, x_shape[-1]))
@@ -213,7 +129,7 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
             f"{A.shape[1]} on axis 1 of A"
         )
     if torch.compiler.is_compiling():
-        x, A = _distinct(x, A)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x, A = rt.distinct(x, A)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _quadratic_form_forward(x, A)
-    return _applied(_QuadraticForm, x, A)
+    return rt.apply(_QuadraticForm, x, A)

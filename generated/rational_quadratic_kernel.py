@@ -15,129 +15,19 @@ Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha)
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -152,15 +42,15 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
         + x2_centred.square().sum(-1).unsqueeze(-2)
         - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     ).clamp_min(0)
-    K = ((1 + _quotient(gamma, alpha) * D) ** -alpha).to(dtype)
+    K = ((1 + rt.ieee_divide(gamma, alpha) * D) ** -alpha).to(dtype)
     return K, centre, D
 
 
 def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -177,7 +67,7 @@ def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
         .sub_(twice_x1_centred)
         .clamp_min_(0)
     )
-    K = (_quotient(gamma, alpha) * D).add_(1).pow_(-alpha).to(dtype)
+    K = (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-alpha).to(dtype)
     return K, centre, D
 
 
@@ -187,11 +77,11 @@ def _rational_quadratic_kernel_backward(ctx, G):
     alpha = ctx.alpha
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, D, G = _cast(wide, x1, x2, centre, D, G)
+    x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
     grad_D = (
-        (-gamma * G).mul_((_quotient(gamma, alpha) * D).add_(1).pow_(-(1 + alpha)))
+        (-gamma * G).mul_((rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha)))
         if -alpha != 0
         else G.new_zeros(()).expand(G.shape)
     )
@@ -224,24 +114,24 @@ class _RationalQuadraticKernel(Function):
         _, centre, D = output
         ctx.mark_non_differentiable(centre, D)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x1, x2)
+        ctx.low = rt.autocast_product(x1, x2)
         ctx.gamma = gamma
         ctx.alpha = alpha
         ctx.save_for_backward(x1, x2, centre, D)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _rational_quadratic_kernel_backward(ctx, G)
         x1, x2, _, _ = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, G = _cast(wide, x1, x2, G)
+        x1, x2, G = rt.cast(wide, x1, x2, G)
         grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
@@ -259,7 +149,7 @@ class _RationalQuadraticKernel(Function):
             - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
         ).clamp_min(0)
         grad_D = (
-            -gamma * G * (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+            -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
             if -alpha != 0
             else G.new_zeros(()).expand(G.shape)
         )
@@ -277,9 +167,9 @@ class _RationalQuadraticKernel(Function):
 
 
 def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
-    low = _of_product(x1, x2)
+    low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, d_x1, d_x2 = _cast(wide, x1, x2, d_x1, d_x2)
+    x1, x2, d_x1, d_x2 = rt.cast(wide, x1, x2, d_x1, d_x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -301,7 +191,7 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
         if -alpha != 0
         else None
     )
-    one_plus_D_to_alpha = (1 + _quotient(gamma, alpha) * D) ** -(1 + alpha)
+    one_plus_D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
     sum_of_d_x1_x1_centred = (
         (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
     )
@@ -326,7 +216,7 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_rational_quadratic_kernel_forward, in_dims, given)
+        return rt.vmapped(_rational_quadratic_kernel_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -338,10 +228,10 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
 
     @staticmethod
     def jvp(ctx, d_x1, d_x2, _gamma, _alpha):
-        x1, x2, K = _still(ctx.saved_tensors)
+        x1, x2, K = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
         alpha = ctx.alpha
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_K = _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2)
             return d_K.to(K.dtype), None, None
 
@@ -376,9 +266,9 @@ def rational_quadratic_kernel(
             f"rational_quadratic_kernel: x2 must be a tensor, not {type(x2).__name__}"
         )
     if type(gamma) is not float:
-        gamma = _number(gamma, "rational_quadratic_kernel: gamma")
+        gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
     if type(alpha) is not float:
-        alpha = _number(alpha, "rational_quadratic_kernel: alpha")
+        alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")
     if x1.dim() < 2:
         raise ValueError(
             "rational_quadratic_kernel: x1 must have at least 2 axes [*b, i, k], not "
@@ -420,9 +310,9 @@ def rational_quadratic_kernel(
             f"x1 but {x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        x1, x2 = rt.distinct(x1, x2)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _RationalQuadraticKernelDual.apply(x1, x2, gamma, alpha)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)[0]
-    return _applied(_RationalQuadraticKernel, x1, x2, gamma, alpha)[0]
+    return rt.apply(_RationalQuadraticKernel, x1, x2, gamma, alpha)[0]

@@ -10,110 +10,18 @@ Gradients, where G is the cotangent of K:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _rbf_kernel_forward(x1, x2, gamma):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _rbf_kernel_forward_in_place(x1, x2, gamma)
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -133,10 +41,10 @@ def _rbf_kernel_forward(x1, x2, gamma):
 
 
 def _rbf_kernel_forward_in_place(x1, x2, gamma):
-    low = _of_product(x1, x2)
-    dtype = _of_float32(x1, x2)
+    low = rt.autocast_product(x1, x2)
+    dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(wide, x1, x2)
+    x1, x2 = rt.cast(wide, x1, x2)
     detached_x2 = x2.detach()
     mean_of_detached_x2 = detached_x2.mean(-2)
     centre = torch.where(
@@ -163,7 +71,7 @@ def _rbf_kernel_backward(ctx, G):
     gamma = ctx.gamma
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2, K, centre, G = _cast(wide, x1, x2, K, centre, G)
+    x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
     grad_x1 = grad_x2 = None
     x2_centred = x2 - centre.unsqueeze(-2)
     x1_centred = x1 - centre.unsqueeze(-2)
@@ -196,22 +104,22 @@ class _RbfKernel(Function):
         K, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(x1, x2)
+        ctx.low = rt.autocast_product(x1, x2)
         ctx.gamma = gamma
         ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _rbf_kernel_backward(ctx, G)
         x1, x2, K, _ = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, K, G = _cast(wide, x1, x2, K, G)
+        x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
         grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
@@ -257,7 +165,7 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1) -> torch
     if not isinstance(x2, torch.Tensor):
         raise TypeError(f"rbf_kernel: x2 must be a tensor, not {type(x2).__name__}")
     if type(gamma) is not float:
-        gamma = _number(gamma, "rbf_kernel: gamma")
+        gamma = rt.number(gamma, "rbf_kernel: gamma")
     if x1.dim() < 2:
         raise ValueError(
             f"rbf_kernel: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"
@@ -293,7 +201,7 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1) -> torch
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _rbf_kernel_forward(x1, x2, gamma)[0]
-    return _applied(_RbfKernel, x1, x2, gamma)[0]
+    return rt.apply(_RbfKernel, x1, x2, gamma)[0]

@@ -20,94 +20,17 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
-    if _alone(query, key, value, bias, buckets):
+    if rt.unrecorded(query, key, value, bias, buckets):
         return _relative_attention_forward_in_place(query, key, value, bias, buckets)
-    low = _of_product(query, key, value, bias)
+    low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = _cast(low, query, key, value, bias)
+    query, key, value, bias = rt.cast(low, query, key, value, bias)
     S = query @ key.mT + bias.index_select(0, buckets.flatten()).unflatten(
         0, buckets.shape
     ).permute(2, 0, 1)
@@ -117,9 +40,9 @@ def _relative_attention_forward(query, key, value, bias, buckets):
 
 
 def _relative_attention_forward_in_place(query, key, value, bias, buckets):
-    low = _of_product(query, key, value, bias)
+    low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = _cast(low, query, key, value, bias)
+    query, key, value, bias = rt.cast(low, query, key, value, bias)
     S = (query @ key.mT).add_(
         bias.index_select(0, buckets.flatten())
         .unflatten(0, buckets.shape)
@@ -138,8 +61,8 @@ def _relative_attention_backward(ctx, G):
     key_shape = ctx.key_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = _cast(low, query, key, value, G)
-    P = _cast(wide, P)[0]
+    query, key, value, G = rt.cast(low, query, key, value, G)
+    P = rt.cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_bias = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
         grad_P = G @ value.mT
@@ -174,26 +97,26 @@ class _RelativeAttention(Function):
         _, P = result
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = _of_product(query, key, value, bias)
+        ctx.low = rt.autocast_product(query, key, value, bias)
         ctx.bias_shape = bias.shape
         ctx.query_shape = query.shape
         ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _relative_attention_backward(ctx, G)
         query, key, value, bias, buckets, _ = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        query, key, value, bias, G = _cast(low, query, key, value, bias, G)
+        query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
         flat_buckets = buckets.flatten()
-        S = query @ key.mT + _unflatten(
+        S = query @ key.mT + rt.unflatten(
             bias.index_select(0, flat_buckets), 0, buckets.shape
         ).permute(2, 0, 1)
         P = torch.softmax(S.to(wide), -1)
@@ -392,7 +315,7 @@ def relative_attention(
             f"but {buckets.shape[1]} on axis 1 of buckets"
         )
     if torch.compiler.is_compiling():
-        query, key, value, bias, buckets = _distinct(query, key, value, bias, buckets)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        query, key, value, bias, buckets = rt.distinct(query, key, value, bias, buckets)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relative_attention_forward(query, key, value, bias, buckets)[0]
-    return _applied(_RelativeAttention, query, key, value, bias, buckets)[0]
+    return rt.apply(_RelativeAttention, query, key, value, bias, buckets)[0]

@@ -11,60 +11,9 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relative_shift_forward(input):
@@ -72,14 +21,14 @@ def _relative_shift_forward(input):
     input_shape = input.shape
     input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
     input_minus_input = input.shape[2] + 1 - input.shape[1]
-    input_minus_input2 = _positions(input_minus_input, input) - _positions(
+    input_minus_input2 = rt.positions(input_minus_input, input) - rt.positions(
         input.shape[1], input
     ).unsqueeze(1)
     input_minus_one = (input_minus_input2 + input.shape[1] - 1).expand(
         (input.shape[0], input.shape[1], input_minus_input)
     )
-    return _no_view(
-        _gathered(input, 2, input_minus_one).reshape(
+    return rt.no_view(
+        rt.gather(input, 2, input_minus_one).reshape(
             (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
         ),
     )
@@ -88,12 +37,12 @@ def _relative_shift_forward(input):
 def _relative_shift_backward(ctx, G):
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     input_minus_input = input_shape[-1] + 1 - input_shape[-2]
     G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
-    positions_of_G = _positions(G.shape[1], G)
+    positions_of_G = rt.positions(G.shape[1], G)
     zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-    spread_positions_of_G = _positions(G.shape[2], G).unsqueeze(1)
+    spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
     G_minus_G_minus_one = spread_positions_of_G - positions_of_G + G.shape[1] - 1
     G_placed = zeros_like_input.index_put_(
         (G_minus_G_minus_one.mT, positions_of_G.unsqueeze(1)),
@@ -120,16 +69,16 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _relative_shift_backward(ctx, G)
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         input_minus_input = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
-        positions_of_G = _positions(G.shape[1], G)
+        positions_of_G = rt.positions(G.shape[1], G)
         zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        spread_positions_of_G = _positions(G.shape[2], G).unsqueeze(1)
+        spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
         G_minus_G_minus_one = spread_positions_of_G - positions_of_G + G.shape[1] - 1
         G_placed = zeros_like_input.index_put(
             (G_minus_G_minus_one.mT, positions_of_G.unsqueeze(1)),
@@ -170,6 +119,6 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
         raise ValueError(
             "relative_shift: no value of index j keeps every access in bounds"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relative_shift_forward(input)
-    return _applied(_RelativeShift, input)
+    return rt.apply(_RelativeShift, input)

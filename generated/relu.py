@@ -9,29 +9,9 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _alike(*tensors):
-    """Cast the tensors to their promoted dtype; None stays None."""
-    given = [x.dtype for x in tensors if x is not None]
-    dtype, alike = given[0], True
-    for other in given:
-        if other is not dtype:
-            dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relu_forward(A):
@@ -53,7 +33,7 @@ class _Relu(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        A, G = _alike(A, G)
+        A, G = rt.cast_alike(A, G)
         grad_A = torch.ops.aten.threshold_backward(G, A, 0)
         return grad_A
 
@@ -73,6 +53,6 @@ def relu(A: torch.Tensor) -> torch.Tensor:
         raise TypeError(f"relu: A must be a tensor, not {type(A).__name__}")
     if not A.is_floating_point():
         raise TypeError(f"relu: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_forward(A)
-    return _applied(_Relu, A)
+    return rt.apply(_Relu, A)

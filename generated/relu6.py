@@ -13,29 +13,9 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _alike(*tensors):
-    """Cast the tensors to their promoted dtype; None stays None."""
-    given = [x.dtype for x in tensors if x is not None]
-    dtype, alike = given[0], True
-    for other in given:
-        if other is not dtype:
-            dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _relu6_forward(input):
@@ -57,7 +37,7 @@ class _Relu6(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        input, G = _alike(input, G)
+        input, G = rt.cast_alike(input, G)
         grad_input = torch.ops.aten.hardtanh_backward(G, input, 0, 6)
         return grad_input
 
@@ -79,6 +59,6 @@ def relu6(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"relu6: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu6_forward(input)
-    return _applied(_Relu6, input)
+    return rt.apply(_Relu6, input)

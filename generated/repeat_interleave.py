@@ -12,13 +12,7 @@ import math
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _repeat_interleave_forward(input, repeats, dim):
@@ -57,9 +51,9 @@ def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.T
             f"repeat_interleave: input must be a tensor, not {type(input).__name__}"
         )
     if type(repeats) is not int:
-        repeats = _integer(repeats, "repeat_interleave: repeats")
+        repeats = rt.integer(repeats, "repeat_interleave: repeats")
     if type(dim) is not int:
-        dim = _integer(dim, "repeat_interleave: dim")
+        dim = rt.integer(dim, "repeat_interleave: dim")
     if input.dim() < 1:
         raise ValueError(
             "repeat_interleave: input must have at least 1 axis [*p, t, *q], not "

@@ -13,112 +13,16 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _rms_norm_forward(input, weight, eps):
-    if _alone(input, weight):
+    if rt.unrecorded(input, weight):
         return _rms_norm_forward_in_place(input, weight, eps)
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
     s_size = math.prod(s_shape)
@@ -126,13 +30,13 @@ def _rms_norm_forward(input, weight, eps):
     weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
-    output = _no_view(output.to(dtype))
+    output = rt.no_view(output.to(dtype))
     return output, rstd
 
 
 def _rms_norm_forward_in_place(input, weight, eps):
-    dtype = _of_float32(input, weight)
-    input, weight = _wide(input, weight)
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
     s_size = math.prod(s_shape)
@@ -140,7 +44,7 @@ def _rms_norm_forward_in_place(input, weight, eps):
     weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
     output = (weight * rstd.unsqueeze(1)).mul_(input).reshape((*p_shape, *s_shape))
-    output = _no_view(output.to(dtype))
+    output = rt.no_view(output.to(dtype))
     return output, rstd
 
 
@@ -150,7 +54,7 @@ def _rms_norm_backward(ctx, G):
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
     weight_shape = ctx.weight_shape
-    input, weight, rstd, G = _wide(input, weight, rstd, G)
+    input, weight, rstd, G = rt.widened(input, weight, rstd, G)
     grad_input = grad_weight = None
     p_size = math.prod(p_shape)
     s_size = math.prod(s_shape)
@@ -195,11 +99,11 @@ class _RmsNorm(Function):
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _rms_norm_backward(ctx, G)
         input, weight, _ = ctx.saved_tensors
         eps = ctx.eps
@@ -207,7 +111,7 @@ class _RmsNorm(Function):
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
-        input, weight, G = _wide(input, weight, G)
+        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         p_size = math.prod(p_shape)
         s_size = math.prod(s_shape)
@@ -251,7 +155,7 @@ def rms_norm(
             f"rms_norm: weight must be a tensor, not {type(weight).__name__}"
         )
     if type(eps) is not float:
-        eps = _number(eps, "rms_norm: eps")
+        eps = rt.number(eps, "rms_norm: eps")
     if not input.is_floating_point():
         raise TypeError(
             f"rms_norm: input must be a floating-point tensor, not {input.dtype}"
@@ -283,7 +187,7 @@ def rms_norm(
             "on"
         )
     if torch.compiler.is_compiling():
-        input, weight = _distinct(input, weight)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight = rt.distinct(input, weight)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _rms_norm_forward(input, weight, eps)[0]
-    return _applied(_RmsNorm, input, weight, eps)[0]
+    return rt.apply(_RmsNorm, input, weight, eps)[0]

@@ -18,88 +18,17 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if _alone(input, hx, w_ih, w_hh, b_ih, b_hh):
+    if rt.unrecorded(input, hx, w_ih, w_hh, b_ih, b_hh):
         return _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+    input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
     input_plus_b_ih = (
         input @ w_ih.mT + hx @ w_hh.mT
         if b_ih is None
@@ -113,9 +42,9 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
 
 
 def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = _cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+    input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
     input_plus_b_ih = (
         (input @ w_ih.mT).addmm_(hx, w_hh.mT)
         if b_ih is None
@@ -132,8 +61,8 @@ def _rnn_tanh_cell_backward(ctx, G):
     input, hx, w_ih, w_hh, h = ctx.saved_tensors
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-    h, G = _cast(wide, h, G)
+    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+    h, G = rt.cast(wide, h, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
     G_through_tanh = torch.ops.aten.tanh_backward(G, h)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -169,7 +98,7 @@ class _RnnTanhCell(Function):
     def setup_context(ctx, inputs, output):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
         h = output
-        ctx.low = _of_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,
             hx if ctx.needs_input_grad[3] else None,
@@ -179,15 +108,15 @@ class _RnnTanhCell(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _rnn_tanh_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, hx, w_ih, w_hh = _cast(low, input, hx, w_ih, w_hh)
-        h, G = _cast(wide, h, G)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+        h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         one_minus_h_squared = 1 - h.square()
         G_h = G * one_minus_h_squared
@@ -366,7 +295,8 @@ def rnn_tanh_cell(
                 f"{b_hh.shape[0]} on axis 0 of b_hh"
             )
     if torch.compiler.is_compiling():
-        input, hx, w_ih, w_hh, b_ih, b_hh = _distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        given = rt.distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
+        input, hx, w_ih, w_hh, b_ih, b_hh = given
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
-    return _applied(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)
+    return rt.apply(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)

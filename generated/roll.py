@@ -9,22 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _roll_forward(input, shifts, dim):
@@ -74,9 +61,9 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"roll: input must be a tensor, not {type(input).__name__}")
     if type(shifts) is not int:
-        shifts = _integer(shifts, "roll: shifts")
+        shifts = rt.integer(shifts, "roll: shifts")
     if type(dim) is not int:
-        dim = _integer(dim, "roll: dim")
+        dim = rt.integer(dim, "roll: dim")
     if input.dim() < 1:
         raise ValueError(
             f"roll: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
@@ -96,6 +83,6 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
     )
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _roll_forward(input, shifts, dim)
-    return _applied(_Roll, input, shifts, dim)
+    return rt.apply(_Roll, input, shifts, dim)

@@ -10,136 +10,41 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _rotary_embedding_forward(x, base):
-    if _alone(x):
+    if rt.unrecorded(x):
         return _rotary_embedding_forward_in_place(x, base)
-    dtype = _of_float32(x)
-    x = _wide(x)[0]
+    dtype = rt.autocast_float32(x)
+    x = rt.widened(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    positions_of_x = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
     angle = positions_of_x * torch.pow(
         x.new_full((), base),
-        -_positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
-    twice_x_minus_one = (2 * _positions(2, x) - 1).to(x.dtype)
+    twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
     output = (
         angle.cos().unsqueeze(1) * pair
         + twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
     ).flatten(-2, -1)
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _rotary_embedding_forward_in_place(x, base):
-    dtype = _of_float32(x)
-    x = _wide(x)[0]
+    dtype = rt.autocast_float32(x)
+    x = rt.widened(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    positions_of_x = _positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
     angle = positions_of_x * torch.pow(
         x.new_full((), base),
-        -_positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
-    twice_x_minus_one = (2 * _positions(2, x) - 1).to(x.dtype)
+    twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
     output = (
         (angle.cos().unsqueeze(1) * pair)
         .addcmul_(
@@ -147,23 +52,23 @@ def _rotary_embedding_forward_in_place(x, base):
         )
         .flatten(-2, -1)
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _rotary_embedding_backward(ctx, G):
     base = ctx.base
     x_shape = ctx.x_shape
-    G = _wide(G)[0]
-    G = _unflatten(G, -1, (2, x_shape[-1] // 2))
-    positions_of_G = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+    G = rt.widened(G)[0]
+    G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
+    positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
     angle = positions_of_G * torch.pow(
-        G.new_full((), base), -_positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
+        G.new_full((), base), -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
     )
-    twice_G_minus_one = (2 * _positions(2, G) - 1).to(G.dtype)
+    twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
     flipped_G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(
         1
     ) * angle.sin().unsqueeze(1)
-    grad_x = _flatten(
+    grad_x = rt.flatten(
         (angle.cos().unsqueeze(1) * G).addcmul_(flipped_G_sin_angle, G.flip(-2)), -2, -1
     )
     return grad_x, None
@@ -184,18 +89,19 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _rotary_embedding_backward(ctx, G)
         base = ctx.base
         x_shape = ctx.x_shape
-        G = _wide(G)[0]
-        G = _unflatten(G, -1, (2, x_shape[-1] // 2))
-        positions_of_G = _positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+        G = rt.widened(G)[0]
+        G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
+        positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
         angle = positions_of_G * torch.pow(
-            G.new_full((), base), -_positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
+            G.new_full((), base),
+            -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
-        twice_G_minus_one = (2 * _positions(2, G) - 1).to(G.dtype)
-        grad_x = _flatten(
+        twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
+        grad_x = rt.flatten(
             angle.cos().unsqueeze(1) * G
             + twice_G_minus_one.flip(0).unsqueeze(1)
             * angle.sin().unsqueeze(1)
@@ -225,7 +131,7 @@ def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"rotary_embedding: x must be a tensor, not {type(x).__name__}")
     if type(base) is not float:
-        base = _number(base, "rotary_embedding: base")
+        base = rt.number(base, "rotary_embedding: base")
     if x.dim() < 2:
         raise ValueError(
             "rotary_embedding: x must have at least 2 axes [*b, t, (r d)], not "
@@ -240,6 +146,6 @@ def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
             f"rotary_embedding: axis -1 (r d) of x has size {x.shape[-1]}, which is not "
             f"divisible by size(r) = {2}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _rotary_embedding_forward(x, base)
-    return _applied(_RotaryEmbedding, x, base)
+    return rt.apply(_RotaryEmbedding, x, base)

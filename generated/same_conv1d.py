@@ -11,83 +11,16 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _same_conv1d_forward(input, weight, bias, padding):
-    low = _of_product(input, weight, bias)
+    low = rt.autocast_product(input, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    weight, bias = _cast(low, weight, bias)
-    input = _cast(wide, input)[0]
+    weight, bias = rt.cast(low, weight, bias)
+    input = rt.cast(wide, input)[0]
     padded_input = torch.nn.functional.pad(
         input, (padding, weight.shape[2] - padding - 1)
     )
@@ -104,7 +37,7 @@ class _SameConv1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, bias, padding = inputs
-        ctx.low = _of_product(input, weight, bias)
+        ctx.low = rt.autocast_product(input, weight, bias)
         ctx.padding = padding
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
@@ -113,15 +46,15 @@ class _SameConv1d(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         padding = ctx.padding
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        weight = _cast(low, weight)[0]
-        input, G = _cast(wide, input, G)
+        weight = rt.cast(low, weight)[0]
+        input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             weight_size_minus_one = weight_shape[2] - padding - 1
@@ -175,7 +108,7 @@ def same_conv1d(
             f"same_conv1d: weight must be a tensor, not {type(weight).__name__}"
         )
     if type(padding) is not int:
-        padding = _integer(padding, "same_conv1d: padding")
+        padding = rt.integer(padding, "same_conv1d: padding")
     if input.dim() != 3:
         raise ValueError(
             f"same_conv1d: input must have 3 axes [n, c, t], not {input.dim()}"
@@ -224,7 +157,7 @@ def same_conv1d(
                 f"but {bias.shape[0]} on axis 0 of bias"
             )
     if torch.compiler.is_compiling():
-        input, weight, bias = _distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, weight, bias = rt.distinct(input, weight, bias)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _same_conv1d_forward(input, weight, bias, padding)
-    return _applied(_SameConv1d, input, weight, bias, padding)
+    return rt.apply(_SameConv1d, input, weight, bias, padding)

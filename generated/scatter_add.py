@@ -12,136 +12,14 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _gathered_inside(x, dim, index):
-    """x.gather, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
-        return _gathered(x, dim % x.dim(), index)
-    return _gathered(_one_more(x, dim), dim % x.dim(), _or_last(index, x.shape[dim]))
-
-
-def _scatter_added_inside(x, dim, index, y):
-    """x.scatter_add without what is no position of the axis."""
-    size = x.shape[dim]
-    if _are_inside(index, size):
-        return _scatter_added(x, dim % x.dim(), index, y)
-    added = _scatter_added(_one_more(x, dim), dim % x.dim(), _or_last(index, size), y)
-    return added.narrow(dim, 0, size)
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _are_inside(index, size):
-    """Whether all are positions of an axis, as far as that is known without waiting."""
-    if index.device.type != "cpu" or not _alone(index):
-        return False
-    if not index.numel():
-        return True
-    least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
-
-
-def _or_last(index, size):
-    """index, and the position after the last for what is none of the axis."""
-    return torch.where((index >= 0) & (index < size), index, size)
-
-
-def _one_more(x, dim):
-    """x with one more position along an axis, of zeros."""
-    behind = x.dim() - 1 - dim % x.dim()
-    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _scatter_add_forward(input, index, src, dim):
-    dtype = _promoted(input, src)
-    input, src = _wide(input, src)
+    dtype = rt.promoted(input, src)
+    input, src = rt.widened(input, src)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -152,10 +30,10 @@ def _scatter_add_forward(input, index, src, dim):
     input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
     index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
     src = src.reshape((p_size, index_shape[len(p_shape)], q_size))
-    output = _scatter_added_inside(input, 1, index, src).reshape(
+    output = rt.scatter_add_inside(input, 1, index, src).reshape(
         (*p_shape, input_shape[len(p_shape)], *q_shape)
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 class _ScatterAdd(Function):
@@ -192,7 +70,7 @@ class _ScatterAdd(Function):
         G = G.reshape((p_size, input_shape[len(p_shape)], q_size))
         if ctx.needs_input_grad[2]:
             index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
-            grad_src = _gathered_inside(G, 1, index).reshape(src_shape)
+            grad_src = rt.gather_inside(G, 1, index).reshape(src_shape)
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)
         return grad_input, None, grad_src, None
@@ -229,7 +107,7 @@ def scatter_add(
     if not isinstance(src, torch.Tensor):
         raise TypeError(f"scatter_add: src must be a tensor, not {type(src).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "scatter_add: dim")
+        dim = rt.integer(dim, "scatter_add: dim")
     if input.dim() < 1:
         raise ValueError(
             "scatter_add: input must have at least 1 axis [*p, v, *q], not "
@@ -308,7 +186,7 @@ def scatter_add(
             f"but {src.shape[dim]} on axis {dim} of src"
         )
     if torch.compiler.is_compiling():
-        input, index, src = _distinct(input, index, src)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, index, src = rt.distinct(input, index, src)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _scatter_add_forward(input, index, src, dim)
-    return _applied(_ScatterAdd, input, index, src, dim)
+    return rt.apply(_ScatterAdd, input, index, src, dim)

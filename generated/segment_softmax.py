@@ -17,93 +17,16 @@ where
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
-    if _alone(data, segment_ids):
+    if rt.unrecorded(data, segment_ids):
         return _segment_softmax_forward_in_place(data, segment_ids, num_segments)
-    dtype = _of_float32(data)
-    data = _wide(data)[0]
+    dtype = rt.autocast_float32(data)
+    data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
@@ -124,12 +47,12 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
         .exp()
         .reshape((data_shape[0], *q_shape))
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
-    dtype = _of_float32(data)
-    data = _wide(data)[0]
+    dtype = rt.autocast_float32(data)
+    data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
@@ -149,7 +72,7 @@ def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
         .exp_()
         .reshape((data_shape[0], *q_shape))
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 def _segment_softmax_backward(ctx, G):
@@ -157,7 +80,7 @@ def _segment_softmax_backward(ctx, G):
     num_segments = ctx.num_segments
     q_shape = ctx.q_shape
     data_shape = ctx.data_shape
-    output, G = _wide(output, G)
+    output, G = rt.widened(output, G)
     q_size = math.prod(q_shape)
     output = output.reshape((data_shape[0], q_size))
     G = G.reshape((data_shape[0], q_size))
@@ -190,13 +113,13 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _segment_softmax_backward(ctx, G)
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
-        output, G = _wide(output, G)
+        output, G = rt.widened(output, G)
         q_size = math.prod(q_shape)
         output = output.reshape((data_shape[0], q_size))
         G = G.reshape((data_shape[0], q_size))
@@ -238,7 +161,7 @@ def segment_softmax(
             f"{type(segment_ids).__name__}"
         )
     if type(num_segments) is not int:
-        num_segments = _integer(num_segments, "segment_softmax: num_segments")
+        num_segments = rt.integer(num_segments, "segment_softmax: num_segments")
     if data.dim() < 1:
         raise ValueError(
             f"segment_softmax: data must have at least 1 axis [n, *q], not {data.dim()}"
@@ -271,7 +194,7 @@ def segment_softmax(
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
     if torch.compiler.is_compiling():
-        data, segment_ids = _distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        data, segment_ids = rt.distinct(data, segment_ids)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _segment_softmax_forward(data, segment_ids, num_segments)
-    return _applied(_SegmentSoftmax, data, segment_ids, num_segments)
+    return rt.apply(_SegmentSoftmax, data, segment_ids, num_segments)

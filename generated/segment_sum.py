@@ -9,124 +9,18 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _selected_inside(x, dim, index):
-    """x.index_select, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
-        return x.index_select(dim, index)
-    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
-
-
-def _index_added_inside(x, dim, index, y, alpha=1):
-    """x.index_add without what is no position of the axis."""
-    size = x.shape[dim]
-    if _are_inside(index, size):
-        return x.index_add(dim, index, y, alpha=alpha)
-    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
-    return added.narrow(dim, 0, size)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _are_inside(index, size):
-    """Whether all are positions of an axis, as far as that is known without waiting."""
-    if index.device.type != "cpu" or not _alone(index):
-        return False
-    if not index.numel():
-        return True
-    least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
-
-
-def _or_last(index, size):
-    """index, and the position after the last for what is none of the axis."""
-    return torch.where((index >= 0) & (index < size), index, size)
-
-
-def _one_more(x, dim):
-    """x with one more position along an axis, of zeros."""
-    behind = x.dim() - 1 - dim % x.dim()
-    return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _segment_sum_forward(data, segment_ids, num_segments):
-    dtype = _promoted(data)
-    data = _wide(data)[0]
-    output = _index_added_inside(
+    dtype = data.dtype
+    data = rt.widened(data)[0]
+    output = rt.index_add_inside(
         data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
     )
-    return _no_view(output.to(dtype))
+    return rt.no_view(output.to(dtype))
 
 
 class _SegmentSum(Function):
@@ -144,7 +38,7 @@ class _SegmentSum(Function):
     @staticmethod
     def backward(ctx, G):
         (segment_ids,) = ctx.saved_tensors
-        grad_data = _selected_inside(G, 0, segment_ids)
+        grad_data = rt.index_select_inside(G, 0, segment_ids)
         return grad_data, None, None
 
 
@@ -177,7 +71,7 @@ def segment_sum(
             f"{type(segment_ids).__name__}"
         )
     if type(num_segments) is not int:
-        num_segments = _integer(num_segments, "segment_sum: num_segments")
+        num_segments = rt.integer(num_segments, "segment_sum: num_segments")
     if data.dim() < 1:
         raise ValueError(
             f"segment_sum: data must have at least 1 axis [n, *q], not {data.dim()}"
@@ -209,7 +103,7 @@ def segment_sum(
             f"{segment_ids.shape[0]} on axis 0 of segment_ids"
         )
     if torch.compiler.is_compiling():
-        data, segment_ids = _distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        data, segment_ids = rt.distinct(data, segment_ids)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _segment_sum_forward(data, segment_ids, num_segments)
-    return _applied(_SegmentSum, data, segment_ids, num_segments)
+    return rt.apply(_SegmentSum, data, segment_ids, num_segments)

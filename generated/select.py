@@ -12,13 +12,7 @@ import math
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _select_forward(input, dim, position):
@@ -51,9 +45,9 @@ def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"select: input must be a tensor, not {type(input).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "select: dim")
+        dim = rt.integer(dim, "select: dim")
     if type(position) is not int:
-        position = _integer(position, "select: position")
+        position = rt.integer(position, "select: position")
     if input.dim() < 1:
         raise ValueError(
             f"select: input must have at least 1 axis [*p, t, *q], not {input.dim()}"

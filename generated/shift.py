@@ -9,36 +9,13 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _window(x, at, start, size, outside=0):
-    """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
-    first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
-    before = min(max(-start, 0), size)
-    around = before, size - before - (end - first)
-    beside = (0, 0) * (x.dim() - 1 - at % x.dim())
-    inside = x.narrow(at, first, end - first)
-    return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _shift_forward(input, shifts, dim):
-    return _window(input, dim, -shifts, input.shape[dim])
+    return rt.window(input, dim, -shifts, input.shape[dim])
 
 
 class _Shift(Function):
@@ -58,7 +35,7 @@ class _Shift(Function):
     def backward(ctx, G):
         shifts = ctx.shifts
         dim = ctx.dim
-        grad_input = _window(G, dim, shifts, G.shape[dim])
+        grad_input = rt.window(G, dim, shifts, G.shape[dim])
         return grad_input, None, None
 
 
@@ -80,9 +57,9 @@ def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tenso
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"shift: input must be a tensor, not {type(input).__name__}")
     if type(shifts) is not int:
-        shifts = _integer(shifts, "shift: shifts")
+        shifts = rt.integer(shifts, "shift: shifts")
     if type(dim) is not int:
-        dim = _integer(dim, "shift: dim")
+        dim = rt.integer(dim, "shift: dim")
     if input.dim() < 1:
         raise ValueError(
             f"shift: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
@@ -96,6 +73,6 @@ def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tenso
         raise TypeError(
             f"shift: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _shift_forward(input, shifts, dim)
-    return _applied(_Shift, input, shifts, dim)
+    return rt.apply(_Shift, input, shifts, dim)

@@ -47,104 +47,16 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     one_minus_target = 1 - target
     balance = alpha * target + (1 - alpha) * one_minus_target
     entropy = -(
@@ -157,8 +69,8 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
 
 
 def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     one_minus_target = 1 - target
     balance = (alpha * target).add_((1 - alpha) * one_minus_target)
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
@@ -174,7 +86,7 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     alpha = ctx.alpha
     gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     one_minus_target = 1 - target
     one_minus_alpha = 1 - alpha
@@ -238,12 +150,12 @@ class _SigmoidFocalLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_focal_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
@@ -293,7 +205,7 @@ class _SigmoidFocalLossNone(Function):
 
 
 def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     probability = input.sigmoid()
     one_minus_probability = 1 - probability
     one_minus_target = 1 - target
@@ -326,7 +238,7 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_none_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -337,10 +249,10 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, loss = _still(ctx.saved_tensors)
+        input, target, loss = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _sigmoid_focal_loss_none_tangent(
                 input, target, alpha, gamma, d_input, d_target
             )
@@ -348,10 +260,10 @@ class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
 
 
 def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     one_minus_target = 1 - target
     balance = alpha * target + (1 - alpha) * one_minus_target
     entropy = -(
@@ -365,8 +277,8 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
 
 
 def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     one_minus_target = 1 - target
     balance = (alpha * target).add_((1 - alpha) * one_minus_target)
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
@@ -383,7 +295,7 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     alpha = ctx.alpha
     gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     one_minus_target = 1 - target
     one_minus_alpha = 1 - alpha
@@ -450,12 +362,12 @@ class _SigmoidFocalLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_focal_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
@@ -508,7 +420,7 @@ class _SigmoidFocalLossMean(Function):
 
 
 def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     one_minus_target = 1 - target
     minus_input = -input
     entropy = -(
@@ -550,7 +462,7 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -561,10 +473,10 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, average = _still(ctx.saved_tensors)
+        input, target, average = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _sigmoid_focal_loss_mean_tangent(
                 input, target, alpha, gamma, d_input, d_target
             )
@@ -572,10 +484,10 @@ class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
 
 
 def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     one_minus_target = 1 - target
     balance = alpha * target + (1 - alpha) * one_minus_target
     entropy = -(
@@ -589,8 +501,8 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
 
 
 def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     one_minus_target = 1 - target
     balance = (alpha * target).add_((1 - alpha) * one_minus_target)
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
@@ -607,7 +519,7 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     alpha = ctx.alpha
     gamma = ctx.gamma
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     one_minus_target = 1 - target
     one_minus_alpha = 1 - alpha
@@ -671,12 +583,12 @@ class _SigmoidFocalLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_focal_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
@@ -726,7 +638,7 @@ class _SigmoidFocalLossSum(Function):
 
 
 def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = _wide(input, target, d_input, d_target)
+    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     one_minus_target = 1 - target
     minus_input = -input
     entropy = -(
@@ -768,7 +680,7 @@ class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_sigmoid_focal_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -779,10 +691,10 @@ class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
 
     @staticmethod
     def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, total = _still(ctx.saved_tensors)
+        input, target, total = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _sigmoid_focal_loss_sum_tangent(
                 input, target, alpha, gamma, d_input, d_target
             )
@@ -849,9 +761,9 @@ def sigmoid_focal_loss(
             f"sigmoid_focal_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(alpha) is not float:
-        alpha = _number(alpha, "sigmoid_focal_loss: alpha")
+        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
     if type(gamma) is not float:
-        gamma = _number(gamma, "sigmoid_focal_loss: gamma")
+        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
     if not input.is_floating_point():
         raise TypeError(
             "sigmoid_focal_loss: input must be a floating-point tensor, not "
@@ -885,9 +797,9 @@ def sigmoid_focal_loss(
         )
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(input, target, alpha, gamma)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, alpha, gamma)
-    return _applied(function, input, target, alpha, gamma)
+    return rt.apply(function, input, target, alpha, gamma)

@@ -14,108 +14,24 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
-    if _alone(x1, x2):
+    if rt.unrecorded(x1, x2):
         return _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0)
-    low = _of_product(x1, x2)
+    low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
+    x1, x2 = rt.cast(low, x1, x2)
     return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
 
 
 def _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0):
-    low = _of_product(x1, x2)
+    low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
+    x1, x2 = rt.cast(low, x1, x2)
     return (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).tanh_().to(low)
 
 
@@ -124,8 +40,8 @@ def _sigmoid_kernel_backward(ctx, G):
     gamma = ctx.gamma
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    x1, x2 = _cast(low, x1, x2)
-    K, G = _cast(wide, K, G)
+    x1, x2 = rt.cast(low, x1, x2)
+    K, G = rt.cast(wide, K, G)
     grad_x1 = grad_x2 = None
     G_through_tanh = torch.ops.aten.tanh_backward(G, K)
     if ctx.needs_input_grad[0]:
@@ -146,7 +62,7 @@ class _SigmoidKernel(Function):
     def setup_context(ctx, inputs, output):
         x1, x2, gamma, _ = inputs
         K = output
-        ctx.low = _of_product(x1, x2)
+        ctx.low = rt.autocast_product(x1, x2)
         ctx.gamma = gamma
         ctx.save_for_backward(
             x1 if ctx.needs_input_grad[1] else None,
@@ -155,16 +71,16 @@ class _SigmoidKernel(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _sigmoid_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2 = _cast(low, x1, x2)
-        K, G = _cast(wide, K, G)
+        x1, x2 = rt.cast(low, x1, x2)
+        K, G = rt.cast(wide, K, G)
         grad_x1 = grad_x2 = None
         one_minus_K_squared = 1 - K.square()
         G_K = G * one_minus_K_squared
@@ -200,9 +116,9 @@ def sigmoid_kernel(
     if not isinstance(x2, torch.Tensor):
         raise TypeError(f"sigmoid_kernel: x2 must be a tensor, not {type(x2).__name__}")
     if type(gamma) is not float:
-        gamma = _number(gamma, "sigmoid_kernel: gamma")
+        gamma = rt.number(gamma, "sigmoid_kernel: gamma")
     if type(coef0) is not float:
-        coef0 = _number(coef0, "sigmoid_kernel: coef0")
+        coef0 = rt.number(coef0, "sigmoid_kernel: coef0")
     if x1.dim() < 2:
         raise ValueError(
             f"sigmoid_kernel: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"
@@ -240,7 +156,7 @@ def sigmoid_kernel(
             f"{x2.shape[-1]} on axis -1 of x2"
         )
     if torch.compiler.is_compiling():
-        x1, x2 = _distinct(x1, x2)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x1, x2 = rt.distinct(x1, x2)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _sigmoid_kernel_forward(x1, x2, gamma, coef0)
-    return _applied(_SigmoidKernel, x1, x2, gamma, coef0)
+    return rt.apply(_SigmoidKernel, x1, x2, gamma, coef0)

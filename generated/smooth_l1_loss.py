@@ -32,124 +32,14 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _smooth_l1_loss_mean_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_mean_forward_in_place(input, target, beta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     beta_positive = 0 < beta
     input_minus_target = input - target if not beta_positive else None
     abs_input = input_minus_target.abs() if not beta_positive else None
@@ -160,28 +50,7 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
         0.5 * input_minus_target.square() if not beta_positive else None
     )
     input_or_abs_input = (
-        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-        if not beta_positive
-        else None
-    )
-    average = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).mean()
-    return average.to(dtype)
-
-
-def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    beta_positive = 0 < beta
-    input_minus_target = input - target if not beta_positive else None
-    abs_input = input_minus_target.abs() if not beta_positive else None
-    smooth_l1_loss_with_beta = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
-    )
-    half_input_squared = (
-        input_minus_target.square_().mul_(0.5) if not beta_positive else None
-    )
-    input_or_abs_input = (
-        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
         if not beta_positive
         else None
     )
@@ -192,7 +61,7 @@ def _smooth_l1_loss_mean_forward_in_place(input, target, beta):
 def _smooth_l1_loss_mean_backward(ctx, G):
     input, target = ctx.saved_tensors
     beta = ctx.beta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     sign_e = (
@@ -227,11 +96,11 @@ class _SmoothL1LossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _smooth_l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         sign_e = (
@@ -245,10 +114,8 @@ class _SmoothL1LossMean(Function):
 
 
 def _smooth_l1_loss_sum_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_sum_forward_in_place(input, target, beta)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     beta_positive = 0 < beta
     input_minus_target = input - target if not beta_positive else None
     abs_input = input_minus_target.abs() if not beta_positive else None
@@ -259,28 +126,7 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
         0.5 * input_minus_target.square() if not beta_positive else None
     )
     input_or_abs_input = (
-        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-        if not beta_positive
-        else None
-    )
-    total = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).sum()
-    return total.to(dtype)
-
-
-def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
-    beta_positive = 0 < beta
-    input_minus_target = input - target if not beta_positive else None
-    abs_input = input_minus_target.abs() if not beta_positive else None
-    smooth_l1_loss_with_beta = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
-    )
-    half_input_squared = (
-        input_minus_target.square_().mul_(0.5) if not beta_positive else None
-    )
-    input_or_abs_input = (
-        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
         if not beta_positive
         else None
     )
@@ -291,7 +137,7 @@ def _smooth_l1_loss_sum_forward_in_place(input, target, beta):
 def _smooth_l1_loss_sum_backward(ctx, G):
     input, target = ctx.saved_tensors
     beta = ctx.beta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     sign_e = (
@@ -321,11 +167,11 @@ class _SmoothL1LossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _smooth_l1_loss_sum_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         sign_e = (
@@ -339,10 +185,8 @@ class _SmoothL1LossSum(Function):
 
 
 def _smooth_l1_loss_none_forward(input, target, beta):
-    if _alone(input, target):
-        return _smooth_l1_loss_none_forward_in_place(input, target, beta)
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.promoted(input, target)
+    input, target = rt.widened(input, target)
     beta_positive = 0 < beta
     input_minus_target = input - target if not beta_positive else None
     abs_input = input_minus_target.abs() if not beta_positive else None
@@ -350,29 +194,7 @@ def _smooth_l1_loss_none_forward(input, target, beta):
         0.5 * input_minus_target.square() if not beta_positive else None
     )
     input_or_abs_input = (
-        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-        if not beta_positive
-        else None
-    )
-    loss = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
-        if beta_positive
-        else input_or_abs_input
-    )
-    return loss.to(dtype)
-
-
-def _smooth_l1_loss_none_forward_in_place(input, target, beta):
-    dtype = _promoted(input, target)
-    input, target = _wide(input, target)
-    beta_positive = 0 < beta
-    input_minus_target = input - target if not beta_positive else None
-    abs_input = input_minus_target.abs() if not beta_positive else None
-    half_input_squared = (
-        input_minus_target.square_().mul_(0.5) if not beta_positive else None
-    )
-    input_or_abs_input = (
-        _where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
         if not beta_positive
         else None
     )
@@ -387,7 +209,7 @@ def _smooth_l1_loss_none_forward_in_place(input, target, beta):
 def _smooth_l1_loss_none_backward(ctx, G):
     input, target = ctx.saved_tensors
     beta = ctx.beta
-    input, target, G = _wide(input, target, G)
+    input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
     e = input - target
     sign_e = (
@@ -417,11 +239,11 @@ class _SmoothL1LossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _smooth_l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         e = input - target
         sign_e = (
@@ -476,7 +298,7 @@ def smooth_l1_loss(
             f"smooth_l1_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(beta) is not float:
-        beta = _number(beta, "smooth_l1_loss: beta")
+        beta = rt.number(beta, "smooth_l1_loss: beta")
     if not beta >= 0:
         raise ValueError(f"smooth_l1_loss: beta must be at least 0, not {beta}")
     if not input.is_floating_point():
@@ -511,7 +333,7 @@ def smooth_l1_loss(
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, beta)
-    return _applied(function, input, target, beta)
+    return rt.apply(function, input, target, beta)

@@ -13,101 +13,21 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
-
-    Kernels of torch compute in float32 inside. Those of their derivatives do not.
-    """
-    for x in tensors:
-        if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
-    return tensors
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _softmax_forward(A, dim):
-    dtype = _of_float32(A)
-    A = _for_kernel(A)[0]
+    dtype = rt.autocast_float32(A)
+    A = rt.widened_for_kernel(A)[0]
     return torch.softmax(A, dim).to(dtype)
 
 
 def _softmax_backward(ctx, G):
     (S,) = ctx.saved_tensors
     dim = ctx.dim
-    S, G = _for_kernel(S, G)
+    S, G = rt.widened_for_kernel(S, G)
     grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
     return grad_A, None
 
@@ -128,11 +48,11 @@ class _Softmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _softmax_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
-        S, G = _wide(S, G)
+        S, G = rt.widened(S, G)
         grad_A = S * (G - (G * S).sum(dim, keepdim=True))
         return grad_A, None
 
@@ -153,7 +73,7 @@ def softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"softmax: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "softmax: dim")
+        dim = rt.integer(dim, "softmax: dim")
     if A.dim() < 1:
         raise ValueError(
             f"softmax: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
@@ -164,6 +84,6 @@ def softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         )
     if not A.is_floating_point():
         raise TypeError(f"softmax: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmax_forward(A, dim)
-    return _applied(_Softmax, A, dim)
+    return rt.apply(_Softmax, A, dim)

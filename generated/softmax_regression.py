@@ -15,97 +15,18 @@ logits:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
-    if _alone(features, weight, bias, targets):
+    if rt.unrecorded(features, weight, bias, targets):
         return _softmax_regression_forward_in_place(features, weight, bias, targets)
-    low = _of_product(features, weight, bias)
-    dtype = _of_float32(features, weight, bias)
+    low = rt.autocast_product(features, weight, bias)
+    dtype = rt.autocast_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = _cast(low, features, weight, bias)
+    features, weight, bias = rt.cast(low, features, weight, bias)
     logits = features @ weight.mT + bias
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
@@ -113,10 +34,10 @@ def _softmax_regression_forward(features, weight, bias, targets):
 
 
 def _softmax_regression_forward_in_place(features, weight, bias, targets):
-    low = _of_product(features, weight, bias)
-    dtype = _of_float32(features, weight, bias)
+    low = rt.autocast_product(features, weight, bias)
+    dtype = rt.autocast_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = _cast(low, features, weight, bias)
+    features, weight, bias = rt.cast(low, features, weight, bias)
     logits = torch.addmm(bias, features, weight.mT)
     F = torch.log_softmax(logits.to(wide), 1)
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
@@ -128,8 +49,8 @@ def _softmax_regression_backward(ctx, G_cost, G_logits):
     features_shape = ctx.features_shape
     low = ctx.low
     wide = torch.promote_types(low, torch.float32)
-    features, weight = _cast(low, features, weight)
-    logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
+    features, weight = rt.cast(low, features, weight)
+    logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
     grad_features = grad_weight = grad_bias = None
     G_cost_by_targets = torch.softmax(logits, 1).scatter_add_(
         1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
@@ -156,7 +77,7 @@ class _SoftmaxRegression(Function):
     def setup_context(ctx, inputs, output):
         features, weight, bias, targets = inputs
         _, logits = output
-        ctx.low = _of_product(features, weight, bias)
+        ctx.low = rt.autocast_product(features, weight, bias)
         ctx.features_shape = features.shape
         ctx.save_for_backward(
             features if ctx.needs_input_grad[1] else None,
@@ -166,16 +87,16 @@ class _SoftmaxRegression(Function):
         )
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G_cost, G_logits):
-        if _alone(G_cost, G_logits):
+        if rt.unrecorded(G_cost, G_logits):
             return _softmax_regression_backward(ctx, G_cost, G_logits)
         features, weight, targets, logits = ctx.saved_tensors
         features_shape = ctx.features_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        features, weight = _cast(low, features, weight)
-        logits, G_cost, G_logits = _cast(wide, logits, G_cost, G_logits)
+        features, weight = rt.cast(low, features, weight)
+        logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
         G_cost_by_targets = torch.softmax(logits, 1).scatter_add(
             1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
@@ -299,7 +220,7 @@ def softmax_regression(
             f"weight but {bias.shape[0]} on axis 0 of bias"
         )
     if torch.compiler.is_compiling():
-        features, weight, bias, targets = _distinct(features, weight, bias, targets)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        features, weight, bias, targets = rt.distinct(features, weight, bias, targets)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmax_regression_forward(features, weight, bias, targets)
-    return _applied(_SoftmaxRegression, features, weight, bias, targets)
+    return rt.apply(_SoftmaxRegression, features, weight, bias, targets)

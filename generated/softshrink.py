@@ -14,76 +14,16 @@ Fused kernels of torch, with the equation that each computes:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _softshrink_forward(input, lambd):
-    if _alone(input):
+    if rt.unrecorded(input):
         return _softshrink_forward_in_place(input, lambd)
-    dtype = _promoted(input)
-    input = _wide(input)[0]
+    dtype = input.dtype
+    input = rt.widened(input)[0]
     masked_input = torch.ops.aten.threshold_backward(
         input - lambd * input.sign(), input.abs(), lambd
     )
@@ -97,8 +37,8 @@ def _softshrink_forward(input, lambd):
 
 
 def _softshrink_forward_in_place(input, lambd):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
+    dtype = input.dtype
+    input = rt.widened(input)[0]
     input_minus_input = input - input.sign().mul_(lambd)
     masked_input = torch.ops.aten.threshold_backward(
         input_minus_input, input.abs(), lambd, grad_input=input_minus_input
@@ -115,7 +55,7 @@ def _softshrink_forward_in_place(input, lambd):
 def _softshrink_backward(ctx, G):
     (input,) = ctx.saved_tensors
     lambd = ctx.lambd
-    input, G = _wide(input, G)
+    input, G = rt.widened(input, G)
     grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
     return grad_input, None
 
@@ -135,11 +75,11 @@ class _Softshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _softshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
         return grad_input, None
 
@@ -162,13 +102,13 @@ def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
             f"softshrink: input must be a tensor, not {type(input).__name__}"
         )
     if type(lambd) is not float:
-        lambd = _number(lambd, "softshrink: lambd")
+        lambd = rt.number(lambd, "softshrink: lambd")
     if not lambd >= 0:
         raise ValueError(f"softshrink: lambd must be at least 0, not {lambd}")
     if not input.is_floating_point():
         raise TypeError(
             f"softshrink: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _softshrink_forward(input, lambd)
-    return _applied(_Softshrink, input, lambd)
+    return rt.apply(_Softshrink, input, lambd)

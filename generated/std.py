@@ -11,128 +11,16 @@ Gradients, where G is the cotangent of deviation:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _std_forward(A, dim, correction, keepdim):
-    if _alone(A):
+    if rt.unrecorded(A):
         return _std_forward_in_place(A, dim, correction, keepdim)
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     variance_nonzero = variance != 0
@@ -140,19 +28,19 @@ def _std_forward(A, dim, correction, keepdim):
         variance_nonzero, torch.where(variance_nonzero, variance, 1).sqrt(), 0
     )
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = _no_view(deviation.to(dtype))
+    deviation = rt.no_view(deviation.to(dtype))
     return deviation, mu
 
 
 def _std_forward_in_place(A, dim, correction, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance_nonzero = variance != 0
     deviation = torch.where(variance_nonzero, variance.sqrt(), 0)
     deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = _no_view(deviation.to(dtype))
+    deviation = rt.no_view(deviation.to(dtype))
     return deviation, mu
 
 
@@ -161,11 +49,13 @@ def _std_backward(ctx, G):
     dim = ctx.dim
     correction = ctx.correction
     keepdim = ctx.keepdim
-    A, deviation, mu, G = _wide(A, deviation, mu, G)
+    A, deviation, mu, G = rt.widened(A, deviation, mu, G)
     deviation = deviation if keepdim else deviation.unsqueeze(dim)
     G = G if keepdim else G.unsqueeze(dim)
     G_over_deviation = G / ((A.shape[dim] - correction) * deviation)
-    grad_A = _masked_((A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0)
+    grad_A = rt.keep_where_(
+        (A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0
+    )
     return grad_A, None, None, None
 
 
@@ -191,18 +81,18 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _std_backward(ctx, G)
         A, deviation, _ = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
-        A, deviation, G = _wide(A, deviation, G)
+        A, deviation, G = rt.widened(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
         deviation_nonzero = deviation != 0
-        A_size_safe_deviation = (A.shape[dim] - correction) * _where(
+        A_size_safe_deviation = (A.shape[dim] - correction) * rt.where(
             deviation_nonzero, deviation, 1
         )
         grad_A = torch.where(
@@ -235,9 +125,9 @@ def std(
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"std: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "std: dim")
+        dim = rt.integer(dim, "std: dim")
     if type(correction) is not float:
-        correction = _number(correction, "std: correction")
+        correction = rt.number(correction, "std: correction")
     if type(keepdim) is not bool:
         raise TypeError(f"std: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -248,6 +138,6 @@ def std(
         )
     if not A.is_floating_point():
         raise TypeError(f"std: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _std_forward(A, dim, correction, keepdim)[0]
-    return _applied(_Std, A, dim, correction, keepdim)[0]
+    return rt.apply(_Std, A, dim, correction, keepdim)[0]

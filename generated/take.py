@@ -12,68 +12,23 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _take_forward(input, index):
     p_shape = index.shape
     index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)
-    return _no_view(input.index_select(0, at).reshape((*p_shape,)))
+    return rt.no_view(input.index_select(0, at).reshape((*p_shape,)))
 
 
 def _take_backward(ctx, G):
     (index,) = ctx.saved_tensors
     p_shape = ctx.p_shape
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     p_size = math.prod(p_shape)
     index = index.reshape((p_size,))
     G = G.reshape((p_size,))
@@ -99,12 +54,12 @@ class _Take(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _take_backward(ctx, G)
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         index = index.reshape((p_size,))
         G = G.reshape((p_size,))
@@ -145,7 +100,7 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
             f"take: index is on {index.device}, but input is on {input.device}"
         )
     if torch.compiler.is_compiling():
-        input, index = _distinct(input, index)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, index = rt.distinct(input, index)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _take_forward(input, index)
-    return _applied(_Take, input, index)
+    return rt.apply(_Take, input, index)

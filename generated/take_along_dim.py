@@ -12,101 +12,9 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _added(total, part):
-    """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
-    if total is None:
-        return part
-    return total + part if torch.is_grad_enabled() else total.add_(part)
-
-
-def _unrounded(part):
-    """Cast a half-precision part to float32 before it is summed or multiplied."""
-    half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
-    return part.float() if half else part
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _gathered(x, dim, index):
-    """x.gather, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.gather(dim, index)
-    flat = index.reshape(index.shape[: dim + 1])
-    return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
-
-
-def _scatter_added(x, dim, index, y):
-    """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _scatter_added_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
-    if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
-        return x.scatter_add_(dim, index, y)
-    flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
-    x.view(x.shape[: dim + 1]).scatter_add_(dim, *flat)
-    return x
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _take_along_dim_forward(input, indices, dim):
@@ -120,8 +28,8 @@ def _take_along_dim_forward(input, indices, dim):
     input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
     indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
     at = indices + torch.where(indices < 0, input.shape[1], 0)
-    return _no_view(
-        _gathered(input, 1, at).reshape(
+    return rt.no_view(
+        rt.gather(input, 1, at).reshape(
             (*p_shape, indices_shape[len(p_shape)], *q_shape)
         ),
     )
@@ -133,7 +41,7 @@ def _take_along_dim_backward(ctx, G):
     q_shape = ctx.q_shape
     indices_shape = ctx.indices_shape
     input_shape = ctx.input_shape
-    G = _wide(G)[0]
+    G = rt.widened(G)[0]
     p_size = math.prod(p_shape)
     q_size = math.prod(q_shape)
     indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
@@ -142,8 +50,8 @@ def _take_along_dim_backward(ctx, G):
     zeros_like_indices = G.new_zeros(
         (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
     )
-    scatter_added = _scatter_added_(zeros_like_indices, 1, at, G)
-    grad_input = scatter_added.reshape(input_shape)
+    scatter_add = rt.scatter_add_(zeros_like_indices, 1, at, G)
+    grad_input = scatter_add.reshape(input_shape)
     return grad_input, None, None
 
 
@@ -168,14 +76,14 @@ class _TakeAlongDim(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _take_along_dim_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         indices_shape = ctx.indices_shape
         input_shape = ctx.input_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
@@ -184,7 +92,7 @@ class _TakeAlongDim(Function):
         zeros_like_indices = G.new_zeros(
             (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
         )
-        grad_input = _scatter_added(zeros_like_indices, 1, at, G).reshape(input_shape)
+        grad_input = rt.scatter_add(zeros_like_indices, 1, at, G).reshape(input_shape)
         return grad_input, None, None
 
 
@@ -217,7 +125,7 @@ def take_along_dim(
             f"take_along_dim: indices must be a tensor, not {type(indices).__name__}"
         )
     if type(dim) is not int:
-        dim = _integer(dim, "take_along_dim: dim")
+        dim = rt.integer(dim, "take_along_dim: dim")
     if input.dim() < 1:
         raise ValueError(
             "take_along_dim: input must have at least 1 axis [*p, v, *q], not "
@@ -264,7 +172,7 @@ def take_along_dim(
             f"{len(p_shape) + 1} on"
         )
     if torch.compiler.is_compiling():
-        input, indices = _distinct(input, indices)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        input, indices = rt.distinct(input, indices)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _take_along_dim_forward(input, indices, dim)
-    return _applied(_TakeAlongDim, input, indices, dim)
+    return rt.apply(_TakeAlongDim, input, indices, dim)

@@ -9,67 +9,20 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _tanhshrink_forward(input):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
+    dtype = input.dtype
+    input = rt.widened(input)[0]
     return (input - input.tanh()).to(dtype)
 
 
 def _tanhshrink_backward(ctx, G):
     (input,) = ctx.saved_tensors
-    input, G = _wide(input, G)
+    input, G = rt.widened(input, G)
     grad_input = input.tanh().square_().mul_(G)
     return grad_input
 
@@ -88,10 +41,10 @@ class _Tanhshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tanhshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         grad_input = G * input.tanh().square()
         return grad_input
 
@@ -115,6 +68,6 @@ def tanhshrink(input: torch.Tensor) -> torch.Tensor:
         raise TypeError(
             f"tanhshrink: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanhshrink_forward(input)
-    return _applied(_Tanhshrink, input)
+    return rt.apply(_Tanhshrink, input)

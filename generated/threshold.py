@@ -9,62 +9,14 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _threshold_forward(input, level, value):
-    dtype = _promoted(input)
-    input = _wide(input)[0]
+    dtype = input.dtype
+    input = rt.widened(input)[0]
     return torch.threshold(input, level, value).to(dtype)
 
 
@@ -85,7 +37,7 @@ class _Threshold(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         level = ctx.level
-        input, G = _wide(input, G)
+        input, G = rt.widened(input, G)
         grad_input = torch.ops.aten.threshold_backward(G, input, level)
         return grad_input, None, None
 
@@ -109,13 +61,13 @@ def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tenso
             f"threshold: input must be a tensor, not {type(input).__name__}"
         )
     if type(level) is not float:
-        level = _number(level, "threshold: level")
+        level = rt.number(level, "threshold: level")
     if type(value) is not float:
-        value = _number(value, "threshold: value")
+        value = rt.number(value, "threshold: value")
     if not input.is_floating_point():
         raise TypeError(
             f"threshold: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _threshold_forward(input, level, value)
-    return _applied(_Threshold, input, level, value)
+    return rt.apply(_Threshold, input, level, value)

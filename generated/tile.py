@@ -12,13 +12,7 @@ import math
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _tile_forward(input, repeats, dim):
@@ -55,9 +49,9 @@ def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"tile: input must be a tensor, not {type(input).__name__}")
     if type(repeats) is not int:
-        repeats = _integer(repeats, "tile: repeats")
+        repeats = rt.integer(repeats, "tile: repeats")
     if type(dim) is not int:
-        dim = _integer(dim, "tile: dim")
+        dim = rt.integer(dim, "tile: dim")
     if input.dim() < 1:
         raise ValueError(
             f"tile: input must have at least 1 axis [*p, t, *q], not {input.dim()}"

@@ -9,73 +9,13 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _positions(size, x):
-    """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
-        return torch.arange(size, device=x.device)
-    return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _toeplitz_forward(weight, rows, columns):
     return weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1).flip(1)
-
-
-def _toeplitz_backward(ctx, G):
-    rows = ctx.rows
-    columns = ctx.columns
-    weight_shape = ctx.weight_shape
-    G = _wide(G)[0]
-    rows_plus_columns = (
-        _positions(rows, G).unsqueeze(1) - _positions(columns, G)
-    ).add_(columns)
-    grad_weight = G.new_zeros(weight_shape).index_add(
-        0, rows_plus_columns.sub_(1).flatten(), G.reshape((rows * columns,))
-    )
-    return grad_weight, None, None
 
 
 class _Toeplitz(Function):
@@ -94,14 +34,12 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if _alone(G):
-            return _toeplitz_backward(ctx, G)
         rows = ctx.rows
         columns = ctx.columns
         weight_shape = ctx.weight_shape
-        G = _wide(G)[0]
+        G = rt.widened(G)[0]
         rows_plus_columns = (
-            _positions(rows, G).unsqueeze(1) - _positions(columns, G) + columns
+            rt.positions(rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )
         grad_weight = G.new_zeros(weight_shape).index_add(
             0, (rows_plus_columns - 1).flatten(), G.reshape((rows * columns,))
@@ -129,9 +67,9 @@ def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
             f"toeplitz: weight must be a tensor, not {type(weight).__name__}"
         )
     if type(rows) is not int:
-        rows = _integer(rows, "toeplitz: rows")
+        rows = rt.integer(rows, "toeplitz: rows")
     if type(columns) is not int:
-        columns = _integer(columns, "toeplitz: columns")
+        columns = rt.integer(columns, "toeplitz: columns")
     if weight.dim() != 1:
         raise ValueError(f"toeplitz: weight must have 1 axis [d], not {weight.dim()}")
     if rows < 1:
@@ -142,6 +80,6 @@ def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
         raise TypeError(
             f"toeplitz: weight must be a floating-point tensor, not {weight.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _toeplitz_forward(weight, rows, columns)
-    return _applied(_Toeplitz, weight, rows, columns)
+    return rt.apply(_Toeplitz, weight, rows, columns)

@@ -55,166 +55,41 @@ is the tangent of positive and d_negative is the tangent of negative:
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _where(mask, x, y):
-    """torch.where, by arithmetic on a CPU where that is faster."""
-    if torch.compiler.is_compiling() or mask.device.type != "cpu":
-        return torch.where(mask, x, y)
-    spread = isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != mask.shape
-    if mask.numel() < 4096 and not spread:
-        return torch.where(mask, x, y)
-    given = {t.dtype for t in (x, y) if isinstance(t, torch.Tensor)}
-    dtype = given.pop()
-    if given or not dtype.is_floating_point:
-        return torch.where(mask, x, y)
-    kept = mask.byte().to(dtype)
-    if not isinstance(x, torch.Tensor):
-        x = kept.new_full((), x)
-    if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
-    if not isinstance(y, torch.Tensor):
-        y = kept.new_full((), y)
-    left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
-    own = chosen is kept and other is left
-    return chosen.add_(other) if own else chosen + other
-
-
-def _kept(x, kept):
-    """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
-        return torch.ops.aten.threshold_backward(x, kept, 0)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
+    if rt.unrecorded(anchor, positive, negative):
         return _triplet_margin_loss_mean_forward_in_place(
             anchor, positive, negative, margin, p, eps
         )
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
 
 
 def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     return loss.mean().to(dtype)
 
@@ -222,14 +97,14 @@ def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, ep
 def _triplet_margin_loss_mean_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
     powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = (anchor - negative).add_(eps)
     powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
@@ -240,15 +115,15 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
@@ -257,7 +132,7 @@ def _triplet_margin_loss_mean_backward(ctx, G):
         )
         G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
         towards_G = towards.abs().pow_(p_minus_one).mul_(G_over_anchor)
-        grad_towards = _where(spread_p_nonzero, towards_G.mul_(towards.sign()), 0)
+        grad_towards = rt.where(spread_p_nonzero, towards_G.mul_(towards.sign()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         powers_far_to_p_nonzero = (
@@ -265,7 +140,7 @@ def _triplet_margin_loss_mean_backward(ctx, G):
         )
         G_over_anchor_size = -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
         away_G = away.abs().pow_(p_minus_one).mul_(G_over_anchor_size)
-        grad_away = _where(spread_p_nonzero, away_G.mul_(away.sign()), 0)
+        grad_away = rt.where(spread_p_nonzero, away_G.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -303,26 +178,26 @@ class _TripletMarginLossMean(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _triplet_margin_loss_mean_backward(ctx, G)
         anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         abs_towards = towards.abs()
         powers_near = (abs_towards**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         abs_away = away.abs()
         powers_far = (abs_away**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+        one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             abs_towards_to_p_minus_one = (
@@ -332,7 +207,7 @@ class _TripletMarginLossMean(Function):
                 torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
             )
             G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
-            grad_towards = _where(
+            grad_towards = rt.where(
                 spread_p_nonzero,
                 G_over_anchor * abs_towards_to_p_minus_one * towards.sign(),
                 0,
@@ -345,7 +220,7 @@ class _TripletMarginLossMean(Function):
                 -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
             )
             safe_abs_away = torch.where(spread_p_nonzero, abs_away, 1)
-            grad_away = _where(
+            grad_away = rt.where(
                 spread_p_nonzero,
                 G_over_anchor_size * safe_abs_away**p_minus_one * away.sign(),
                 0,
@@ -362,7 +237,7 @@ class _TripletMarginLossMean(Function):
 def _triplet_margin_loss_mean_tangent(
     anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
@@ -377,11 +252,11 @@ def _triplet_margin_loss_mean_tangent(
         else zeros_like_d_anchor
     )
     powers_near = (abs_towards**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     abs_away = away.abs()
     powers_far = (abs_away**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     abs_away_to_p_minus_one = abs_away**p_minus_one
     d_powers_far = (
         p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
@@ -389,14 +264,14 @@ def _triplet_margin_loss_mean_tangent(
         else zeros_like_d_anchor
     )
     near_nonnegative = near - far + margin >= 0
-    one_over_p_minus_one = _quotient(1, p) - 1
+    one_over_p_minus_one = rt.ieee_divide(1, p) - 1
     safe_powers_near_to_p = (
         torch.where(near_nonnegative, powers_near, 1) ** one_over_p_minus_one
     )
     safe_powers_far_to_p = (
         torch.where(near_nonnegative, powers_far, 1) ** one_over_p_minus_one
     )
-    return _where(
+    return rt.where(
         near_nonnegative,
         d_powers_near * safe_powers_near_to_p - d_powers_far * safe_powers_far_to_p,
         0,
@@ -408,7 +283,7 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_mean_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_mean_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -420,11 +295,11 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, average = _still(ctx.saved_tensors)
+        anchor, positive, negative, average = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_average = _triplet_margin_loss_mean_tangent(
                 anchor,
                 positive,
@@ -440,32 +315,32 @@ class _TripletMarginLossMeanDual(_TripletMarginLossMean):
 
 
 def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
+    if rt.unrecorded(anchor, positive, negative):
         return _triplet_margin_loss_sum_forward_in_place(
             anchor, positive, negative, margin, p, eps
         )
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
 
 
 def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     return loss.sum().to(dtype)
 
@@ -473,14 +348,14 @@ def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps
 def _triplet_margin_loss_sum_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
     powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = (anchor - negative).add_(eps)
     powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
@@ -491,15 +366,15 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
@@ -510,7 +385,7 @@ def _triplet_margin_loss_sum_backward(ctx, G):
         towards_G_powers_near = towards_to_p_minus_one.mul_(
             G * powers_near_to_p_nonzero.unsqueeze(1)
         )
-        grad_towards = _where(
+        grad_towards = rt.where(
             spread_p_nonzero, towards_G_powers_near.mul_(towards.sign_()), 0
         )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -522,7 +397,7 @@ def _triplet_margin_loss_sum_backward(ctx, G):
         away_minus_G = away_to_p_minus_one.mul_(
             -G * powers_far_to_p_nonzero.unsqueeze(1)
         )
-        grad_away = _where(spread_p_nonzero, away_minus_G.mul_(away.sign_()), 0)
+        grad_away = rt.where(spread_p_nonzero, away_minus_G.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -560,26 +435,26 @@ class _TripletMarginLossSum(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _triplet_margin_loss_sum_backward(ctx, G)
         anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         abs_towards = towards.abs()
         powers_near = (abs_towards**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         abs_away = away.abs()
         powers_far = (abs_away**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+        one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             abs_towards_to_p_minus_one = (
@@ -588,7 +463,7 @@ class _TripletMarginLossSum(Function):
             powers_near_to_p_nonzero = (
                 torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
             )
-            grad_towards = _where(
+            grad_towards = rt.where(
                 spread_p_nonzero,
                 G
                 * powers_near_to_p_nonzero.unsqueeze(1)
@@ -603,7 +478,7 @@ class _TripletMarginLossSum(Function):
             abs_away_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
             )
-            grad_away = _where(
+            grad_away = rt.where(
                 spread_p_nonzero,
                 -G
                 * powers_far_to_p_nonzero.unsqueeze(1)
@@ -623,7 +498,7 @@ class _TripletMarginLossSum(Function):
 def _triplet_margin_loss_sum_tangent(
     anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
@@ -638,11 +513,11 @@ def _triplet_margin_loss_sum_tangent(
         else zeros_like_d_anchor
     )
     powers_near = (abs_towards**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     abs_away = away.abs()
     powers_far = (abs_away**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     abs_away_to_p_minus_one = abs_away**p_minus_one
     d_powers_far = (
         p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
@@ -650,7 +525,7 @@ def _triplet_margin_loss_sum_tangent(
         else zeros_like_d_anchor
     )
     near_nonnegative = near - far + margin >= 0
-    one_over_p_minus_one = _quotient(1, p) - 1
+    one_over_p_minus_one = rt.ieee_divide(1, p) - 1
     safe_powers_far_to_p = (
         torch.where(near_nonnegative, powers_far, 1) ** one_over_p_minus_one
     )
@@ -659,7 +534,7 @@ def _triplet_margin_loss_sum_tangent(
         * torch.where(near_nonnegative, powers_near, 1) ** one_over_p_minus_one
         - d_powers_far * safe_powers_far_to_p
     )
-    return _where(near_nonnegative, d_powers_near_minus_d_powers_far, 0).sum() / p
+    return rt.where(near_nonnegative, d_powers_near_minus_d_powers_far, 0).sum() / p
 
 
 class _TripletMarginLossSumDual(_TripletMarginLossSum):
@@ -667,7 +542,7 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_sum_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_sum_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -679,11 +554,11 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, total = _still(ctx.saved_tensors)
+        anchor, positive, negative, total = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_total = _triplet_margin_loss_sum_tangent(
                 anchor,
                 positive,
@@ -699,45 +574,45 @@ class _TripletMarginLossSumDual(_TripletMarginLossSum):
 
 
 def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
-    if _alone(anchor, positive, negative):
+    if rt.unrecorded(anchor, positive, negative):
         return _triplet_margin_loss_none_forward_in_place(
             anchor, positive, negative, margin, p, eps
         )
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
 
 
 def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = anchor - positive + eps
     powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     return (near - far + margin).clamp(min=0).to(dtype)
 
 
 def _triplet_margin_loss_none_forward_in_place(
     anchor, positive, negative, margin, p, eps
 ):
-    dtype = _of_float32(anchor, positive, negative)
-    anchor, positive, negative = _wide(anchor, positive, negative)
+    dtype = rt.autocast_float32(anchor, positive, negative)
+    anchor, positive, negative = rt.widened(anchor, positive, negative)
     towards = (anchor - positive).add_(eps)
     powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = (anchor - negative).add_(eps)
     powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
 
@@ -747,15 +622,15 @@ def _triplet_margin_loss_none_backward(ctx, G):
     margin = ctx.margin
     p = ctx.p
     eps = ctx.eps
-    given = _wide(anchor, positive, negative, powers_near, powers_far, G)
+    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** _quotient(1, p)
-    far = powers_far ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
@@ -766,7 +641,7 @@ def _triplet_margin_loss_none_backward(ctx, G):
         towards_sign_towards = towards_to_p_minus_one.mul_(
             G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
         ).mul_(towards.sign_())
-        grad_towards = _where(spread_p_nonzero, towards_sign_towards, 0)
+        grad_towards = rt.where(spread_p_nonzero, towards_sign_towards, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         powers_far_to_p_nonzero = (
@@ -776,7 +651,7 @@ def _triplet_margin_loss_none_backward(ctx, G):
         away_minus_G_sign_away = away_to_p_minus_one.mul_(
             (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
         ).mul_(away.sign_())
-        grad_away = _where(spread_p_nonzero, away_minus_G_sign_away, 0)
+        grad_away = rt.where(spread_p_nonzero, away_minus_G_sign_away, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
             grad_towards + grad_away
@@ -814,26 +689,26 @@ class _TripletMarginLossNone(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 6
-        if _alone(G):
+        if rt.unrecorded(G):
             return _triplet_margin_loss_none_backward(ctx, G)
         anchor, positive, negative, _, _ = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = _wide(anchor, positive, negative, G)
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
         towards = anchor - positive + eps
         abs_towards = towards.abs()
         powers_near = (abs_towards**p).sum(1)
-        near = powers_near ** _quotient(1, p)
+        near = powers_near ** rt.ieee_divide(1, p)
         away = anchor - negative + eps
         abs_away = away.abs()
         powers_far = (abs_away**p).sum(1)
-        far = powers_far ** _quotient(1, p)
+        far = powers_far ** rt.ieee_divide(1, p)
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+        one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             abs_towards_to_p_minus_one = (
@@ -848,7 +723,7 @@ class _TripletMarginLossNone(Function):
                 * abs_towards_to_p_minus_one
                 * towards.sign()
             )
-            grad_towards = _where(spread_p_nonzero, G_powers_near, 0)
+            grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             abs_away_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
@@ -856,7 +731,7 @@ class _TripletMarginLossNone(Function):
             powers_far_to_p_nonzero = (
                 torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
             ).unsqueeze(1)
-            grad_away = _where(
+            grad_away = rt.where(
                 spread_p_nonzero,
                 (-G).unsqueeze(1)
                 * powers_far_to_p_nonzero
@@ -876,20 +751,20 @@ class _TripletMarginLossNone(Function):
 def _triplet_margin_loss_none_tangent(
     anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
 ):
-    given = _wide(anchor, positive, negative, d_anchor, d_positive, d_negative)
+    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
     towards = anchor - positive + eps
     abs_towards = towards.abs()
     powers_near = (abs_towards**p).sum(1)
-    near = powers_near ** _quotient(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)
     away = anchor - negative + eps
     abs_away = away.abs()
     powers_far = (abs_away**p).sum(1)
-    far = powers_far ** _quotient(1, p)
+    far = powers_far ** rt.ieee_divide(1, p)
     p_nonzero = p != 0
     near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
     spread_near = near_and_p_nonzero.unsqueeze(1)
-    one_over_p_minus_one = _quotient(1, p if p_nonzero else 1) - 1
+    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     sum_of_abs_towards = (
         torch.where(spread_near, abs_towards, 1) ** p_minus_one
@@ -908,7 +783,7 @@ def _triplet_margin_loss_none_tangent(
         * away.sign()
         * (d_anchor - d_negative)
     ).sum(1)
-    return _where(
+    return rt.where(
         near_and_p_nonzero,
         powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
         0,
@@ -920,7 +795,7 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_triplet_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -932,11 +807,11 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
 
     @staticmethod
     def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, loss = _still(ctx.saved_tensors)
+        anchor, positive, negative, loss = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_loss = _triplet_margin_loss_none_tangent(
                 anchor,
                 positive,
@@ -1027,11 +902,11 @@ def triplet_margin_loss(
             f"{type(negative).__name__}"
         )
     if type(margin) is not float:
-        margin = _number(margin, "triplet_margin_loss: margin")
+        margin = rt.number(margin, "triplet_margin_loss: margin")
     if type(p) is not float:
-        p = _number(p, "triplet_margin_loss: p")
+        p = rt.number(p, "triplet_margin_loss: p")
     if type(eps) is not float:
-        eps = _number(eps, "triplet_margin_loss: eps")
+        eps = rt.number(eps, "triplet_margin_loss: eps")
     if anchor.dim() != 2:
         raise ValueError(
             f"triplet_margin_loss: anchor must have 2 axes [n, d], not {anchor.dim()}"
@@ -1102,11 +977,11 @@ def triplet_margin_loss(
         )
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        anchor, positive, negative = _distinct(anchor, positive, negative)
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+        anchor, positive, negative = rt.distinct(anchor, positive, negative)
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return dual.apply(anchor, positive, negative, margin, p, eps)[0]
-    if forward_ad._current_level >= 0:
+    if rt.forward_mode():
         return composed(anchor, positive, negative, margin, p, eps)
     if not torch.is_grad_enabled():
         return forward(anchor, positive, negative, margin, p, eps)[0]
-    return _applied(function, anchor, positive, negative, margin, p, eps)[0]
+    return rt.apply(function, anchor, positive, negative, margin, p, eps)[0]

@@ -9,22 +9,9 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _triu_forward(input, diagonal):
@@ -66,7 +53,7 @@ def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"triu: input must be a tensor, not {type(input).__name__}")
     if type(diagonal) is not int:
-        diagonal = _integer(diagonal, "triu: diagonal")
+        diagonal = rt.integer(diagonal, "triu: diagonal")
     if input.dim() < 2:
         raise ValueError(
             f"triu: input must have at least 2 axes [*b, i, j], not {input.dim()}"
@@ -75,6 +62,6 @@ def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
         raise TypeError(
             f"triu: input must be a floating-point tensor, not {input.dtype}"
         )
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _triu_forward(input, diagonal)
-    return _applied(_Triu, input, diagonal)
+    return rt.apply(_Triu, input, diagonal)

@@ -11,99 +11,20 @@ Gradients, where G is the cotangent of X:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_product(*tensors):
-    """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    if not torch.is_autocast_enabled(kind):
-        return dtype
-    return torch.get_autocast_dtype(kind)
-
-
-def _exactly(backward):
-    """Decorate a backward so that autocast does not change the dtypes of products."""
-
-    def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
-            kinds = [G.device.type for G in cotangents if G is not None]
-            if kinds and torch.amp.is_autocast_available(kinds[0]):
-                with torch.autocast(kinds[0], enabled=False):
-                    return backward(ctx, *cotangents)
-        return backward(ctx, *cotangents)
-
-    return exact
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _flatten(x, start, end):
-    """x.flatten(start, end) by reshape; autograd's older vmap has no rule for flatten."""
-    start, end = start % x.dim(), end % x.dim()
-    size = math.prod(x.shape[start : end + 1])
-    return x.reshape((*x.shape[:start], size, *x.shape[end + 1 :]))
-
-
-def _unflatten(x, at, sizes):
-    """x.unflatten(at, sizes) by reshape; autograd's older vmap has no rule for unflatten."""
-    at %= x.dim()
-    return x.reshape((*x.shape[:at], *sizes, *x.shape[at + 1 :]))
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _tucker_forward(core, U, V, W):
-    low = _of_product(core, U, V, W)
-    core, U, V, W = _cast(low, core, U, V, W)
+    low = rt.autocast_product(core, U, V, W)
+    core, U, V, W = rt.cast(low, core, U, V, W)
     core_U_V = (core.flatten(1, 2).mT @ U.mT).unflatten(
         0, (core.shape[1], core.shape[2])
     ).flatten(1, 2).mT @ V.mT
     split_core_U_V = core_U_V.unflatten(0, (core.shape[2], U.shape[0]))
-    return _no_view(
+    return rt.no_view(
         (split_core_U_V.flatten(1, 2).mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0]))
     )
 
@@ -118,42 +39,44 @@ class _Tucker(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         core, U, V, W = inputs
-        ctx.low = _of_product(core, U, V, W)
+        ctx.low = rt.autocast_product(core, U, V, W)
         ctx.core_shape = core.shape
         ctx.V_shape = V.shape
         ctx.W_shape = W.shape
         ctx.save_for_backward(core, U, V, W)
 
     @staticmethod
-    @_exactly
+    @rt.without_autocast
     def backward(ctx, G):
         core, U, V, W = ctx.saved_tensors
         core_shape = ctx.core_shape
         V_shape = ctx.V_shape
         W_shape = ctx.W_shape
         low = ctx.low
-        core, U, V, W, G = _cast(low, core, U, V, W, G)
+        core, U, V, W, G = rt.cast(low, core, U, V, W, G)
         grad_core = grad_U = grad_V = grad_W = None
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            G_U = _unflatten(_flatten(G, 1, 2).mT @ U, 0, (V_shape[0], W_shape[0]))
+            G_U = rt.unflatten(rt.flatten(G, 1, 2).mT @ U, 0, (V_shape[0], W_shape[0]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            G_U_V = _flatten(
-                _unflatten(_flatten(G_U, 1, 2).mT @ V, 0, (W_shape[0], core_shape[0])),
+            G_U_V = rt.flatten(
+                rt.unflatten(
+                    rt.flatten(G_U, 1, 2).mT @ V, 0, (W_shape[0], core_shape[0])
+                ),
                 1,
                 2,
             )
         if ctx.needs_input_grad[0]:
-            grad_core = _unflatten(G_U_V.mT @ W, 0, (core_shape[0], core_shape[1]))
+            grad_core = rt.unflatten(G_U_V.mT @ W, 0, (core_shape[0], core_shape[1]))
         if ctx.needs_input_grad[1]:
-            grad_U = _flatten((G.mT @ V).mT @ W, 1, 2) @ _flatten(core, 1, 2).mT
+            grad_U = rt.flatten((G.mT @ V).mT @ W, 1, 2) @ rt.flatten(core, 1, 2).mT
         if ctx.needs_input_grad[2]:
             grad_V = torch.einsum("ijl,jkl->ik", G_U.mT @ W, core)
         if ctx.needs_input_grad[3]:
-            grad_W = G_U_V @ _flatten(core, 0, 1)
+            grad_W = G_U_V @ rt.flatten(core, 0, 1)
         return grad_core, grad_U, grad_V, grad_W
 
 
@@ -223,7 +146,7 @@ def tucker(
             f"{W.shape[1]} on axis 1 of W"
         )
     if torch.compiler.is_compiling():
-        core, U, V, W = _distinct(core, U, V, W)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        core, U, V, W = rt.distinct(core, U, V, W)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _tucker_forward(core, U, V, W)
-    return _applied(_Tucker, core, U, V, W)
+    return rt.apply(_Tucker, core, U, V, W)

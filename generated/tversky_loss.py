@@ -37,93 +37,16 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -141,8 +64,8 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -158,8 +81,8 @@ def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -183,7 +106,7 @@ def _tversky_loss_mean_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
@@ -240,7 +163,7 @@ class _TverskyLossMean(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tversky_loss_mean_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
@@ -249,7 +172,7 @@ class _TverskyLossMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
@@ -284,10 +207,10 @@ class _TverskyLossMean(Function):
 
 
 def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -305,8 +228,8 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -322,8 +245,8 @@ def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -347,7 +270,7 @@ def _tversky_loss_sum_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
@@ -404,7 +327,7 @@ class _TverskyLossSum(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tversky_loss_sum_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
@@ -413,7 +336,7 @@ class _TverskyLossSum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
@@ -448,10 +371,10 @@ class _TverskyLossSum(Function):
 
 
 def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
-    if _alone(input, target):
+    if rt.unrecorded(input, target):
         return _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -468,8 +391,8 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -484,8 +407,8 @@ def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
 
 
 def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = _of_float32(input, target)
-    input, target = _wide(input, target)
+    dtype = rt.autocast_float32(input, target)
+    input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
     q_size = math.prod(q_shape)
@@ -508,7 +431,7 @@ def _tversky_loss_none_backward(ctx, G):
     q_shape = ctx.q_shape
     input_shape = ctx.input_shape
     target_shape = ctx.target_shape
-    input, target, u3, whole, G = _wide(input, target, u3, whole, G)
+    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
@@ -565,7 +488,7 @@ class _TverskyLossNone(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 5
-        if _alone(G):
+        if rt.unrecorded(G):
             return _tversky_loss_none_backward(ctx, G)
         input, target, _, _ = ctx.saved_tensors
         alpha = ctx.alpha
@@ -574,7 +497,7 @@ class _TverskyLossNone(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        input, target, G = _wide(input, target, G)
+        input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
@@ -659,11 +582,11 @@ def tversky_loss(
             f"tversky_loss: target must be a tensor, not {type(target).__name__}"
         )
     if type(alpha) is not float:
-        alpha = _number(alpha, "tversky_loss: alpha")
+        alpha = rt.number(alpha, "tversky_loss: alpha")
     if type(beta) is not float:
-        beta = _number(beta, "tversky_loss: beta")
+        beta = rt.number(beta, "tversky_loss: beta")
     if type(smooth) is not float:
-        smooth = _number(smooth, "tversky_loss: smooth")
+        smooth = rt.number(smooth, "tversky_loss: smooth")
     if input.dim() < 1:
         raise ValueError(
             f"tversky_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
@@ -709,9 +632,9 @@ def tversky_loss(
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
-        input, target = _distinct(input, target)
-    if forward_ad._current_level >= 0:
+        input, target = rt.distinct(input, target)
+    if rt.forward_mode():
         return composed(input, target, alpha, beta, smooth)
     if not torch.is_grad_enabled():
         return forward(input, target, alpha, beta, smooth)[0]
-    return _applied(function, input, target, alpha, beta, smooth)[0]
+    return rt.apply(function, input, target, alpha, beta, smooth)[0]

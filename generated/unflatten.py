@@ -10,13 +10,7 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _unflatten_forward(input, inner):
@@ -42,7 +36,7 @@ def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
             f"unflatten: input must be a tensor, not {type(input).__name__}"
         )
     if type(inner) is not int:
-        inner = _integer(inner, "unflatten: inner")
+        inner = rt.integer(inner, "unflatten: inner")
     if input.dim() < 1:
         raise ValueError(
             f"unflatten: input must have at least 1 axis [*p, (t d)], not {input.dim()}"

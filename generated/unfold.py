@@ -12,13 +12,7 @@ import math
 
 import torch
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
+from . import _runtime as rt
 
 
 def _unfold_forward(input, dimension, length, step):
@@ -58,11 +52,11 @@ def unfold(
     if not isinstance(input, torch.Tensor):
         raise TypeError(f"unfold: input must be a tensor, not {type(input).__name__}")
     if type(dimension) is not int:
-        dimension = _integer(dimension, "unfold: dimension")
+        dimension = rt.integer(dimension, "unfold: dimension")
     if type(length) is not int:
-        length = _integer(length, "unfold: length")
+        length = rt.integer(length, "unfold: length")
     if type(step) is not int:
-        step = _integer(step, "unfold: step")
+        step = rt.integer(step, "unfold: step")
     if input.dim() < 1:
         raise ValueError(
             f"unfold: input must have at least 1 axis [*p, t, *q], not {input.dim()}"

@@ -10,103 +10,30 @@ Gradients, where G is the cotangent of variance:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _var_forward(A, dim, correction, keepdim):
-    if _alone(A):
+    if rt.unrecorded(A):
         return _var_forward_in_place(A, dim, correction, keepdim)
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
-    variance = _no_view(variance.to(dtype))
+    variance = rt.no_view(variance.to(dtype))
     return variance, mu
 
 
 def _var_forward_in_place(A, dim, correction, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance = variance.unsqueeze(dim) if keepdim else variance
-    variance = _no_view(variance.to(dtype))
+    variance = rt.no_view(variance.to(dtype))
     return variance, mu
 
 
@@ -115,7 +42,7 @@ def _var_backward(ctx, G):
     dim = ctx.dim
     correction = ctx.correction
     keepdim = ctx.keepdim
-    A, mu, G = _wide(A, mu, G)
+    A, mu, G = rt.widened(A, mu, G)
     G = G if keepdim else G.unsqueeze(dim)
     grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
     return grad_A, None, None, None
@@ -143,13 +70,13 @@ class _Var(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _var_backward(ctx, G)
         A, _ = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
-        A, G = _wide(A, G)
+        A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)
         grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))
@@ -179,9 +106,9 @@ def var(
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"var: A must be a tensor, not {type(A).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "var: dim")
+        dim = rt.integer(dim, "var: dim")
     if type(correction) is not float:
-        correction = _number(correction, "var: correction")
+        correction = rt.number(correction, "var: correction")
     if type(keepdim) is not bool:
         raise TypeError(f"var: keepdim must be True or False, not {keepdim!r:.60}")
     if A.dim() < 1:
@@ -192,6 +119,6 @@ def var(
         )
     if not A.is_floating_point():
         raise TypeError(f"var: A must be a floating-point tensor, not {A.dtype}")
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _var_forward(A, dim, correction, keepdim)[0]
-    return _applied(_Var, A, dim, correction, keepdim)[0]
+    return rt.apply(_Var, A, dim, correction, keepdim)[0]

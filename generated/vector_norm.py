@@ -13,132 +13,33 @@ Tangents, where d_A is the tangent of A:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _number(value, name):
-    """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
-    if type(value) is not int:
-        wrong = isinstance(value, bool) or hasattr(value, "__len__")
-        if wrong or not hasattr(value, "__float__"):
-            raise TypeError(f"{name} must be a number, not {value!r:.60}")
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat))
-    try:
-        return value if symbolic else float(value)
-    except OverflowError:
-        raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _quotient(above, below):
-    """above / below; infinite or nan where below is 0, as in IEEE 754."""
-    return above / below if below else above * math.copysign(math.inf, below)
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _masked_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
-    if x.numel() < 4096 or x.device.type != "cpu":
-        return x.masked_fill_(~mask, 0)
-    kept = mask.byte().to(x.dtype)
-    return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
-
-
-def _still(tensors):
-    """The primals of the tensors at the current forward-mode level; None stays None."""
-    return [x if x is None else forward_ad.unpack_dual(x).primal for x in tensors]
-
-
-def _batched(forward, in_dims, given):
-    """The results of the forward under vmap, and their batch axes."""
-    made = torch.func.vmap(forward, in_dims)(*given)
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+from . import _runtime as rt
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
-    if _alone(A):
+    if rt.unrecorded(A):
         return _vector_norm_forward_in_place(A, ord, dim, keepdim)
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     total = (A.abs() ** ord).sum(dim)
     total_nonzero = total != 0
     F = torch.where(
-        total_nonzero, torch.where(total_nonzero, total, 1) ** _quotient(1, ord), 0
+        total_nonzero, torch.where(total_nonzero, total, 1) ** rt.ieee_divide(1, ord), 0
     )
-    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
 
 def _vector_norm_forward_in_place(A, ord, dim, keepdim):
-    dtype = _promoted(A)
-    A = _wide(A)[0]
+    dtype = A.dtype
+    A = rt.widened(A)[0]
     total = A.abs().pow_(ord).sum(dim)
     total_nonzero = total != 0
-    F = torch.where(total_nonzero, total ** _quotient(1, ord), 0)
-    F = _no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+    F = torch.where(total_nonzero, total ** rt.ieee_divide(1, ord), 0)
+    F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
 
@@ -147,17 +48,17 @@ def _vector_norm_backward(ctx, G):
     ord = ctx.ord
     dim = ctx.dim
     keepdim = ctx.keepdim
-    A, total, G = _wide(A, total, G)
+    A, total, G = rt.widened(A, total, G)
     G = G if keepdim else G.unsqueeze(dim)
     ord_nonzero = ord != 0
     total_and_ord_nonzero = (total != 0) & ord_nonzero
     total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-        _quotient(1, ord if ord_nonzero else 1) - 1
+        rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
     )
     abs_A_to_ord_G_total = (
         A.abs().pow_(ord - 1).mul_(G * total_to_ord_nonzero.unsqueeze(dim))
     )
-    grad_A = _masked_(
+    grad_A = rt.keep_where_(
         abs_A_to_ord_G_total.mul_(A.sign()), total_and_ord_nonzero.unsqueeze(dim)
     )
     return grad_A, None, None, None
@@ -185,13 +86,13 @@ class _VectorNorm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 4
-        if _alone(G):
+        if rt.unrecorded(G):
             return _vector_norm_backward(ctx, G)
         A, _ = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A, G = _wide(A, G)
+        A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         abs_A = A.abs()
         total = (abs_A**ord).sum(dim)
@@ -200,7 +101,7 @@ class _VectorNorm(Function):
         spread_total = total_and_ord_nonzero.unsqueeze(dim)
         safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
         total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-            _quotient(1, ord if ord_nonzero else 1) - 1
+            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
         )
         grad_A = torch.where(
             spread_total,
@@ -211,7 +112,7 @@ class _VectorNorm(Function):
 
 
 def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
-    A, d_A = _wide(A, d_A)
+    A, d_A = rt.widened(A, d_A)
     abs_A = A.abs()
     total = (abs_A**ord).sum(dim)
     ord_nonzero = ord != 0
@@ -219,7 +120,7 @@ def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     safe_abs_A = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_A, 1)
     sum_of_d_A = (d_A * safe_abs_A ** (ord - 1) * A.sign()).sum(dim)
     total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-        _quotient(1, ord if ord_nonzero else 1) - 1
+        rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
     )
     d_F = torch.where(total_and_ord_nonzero, total_to_ord_nonzero * sum_of_d_A, 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
@@ -230,7 +131,7 @@ class _VectorNormDual(_VectorNorm):
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return _batched(_vector_norm_forward, in_dims, given)
+        return rt.vmapped(_vector_norm_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -242,11 +143,11 @@ class _VectorNormDual(_VectorNorm):
 
     @staticmethod
     def jvp(ctx, d_A, _ord, _dim, _keepdim):
-        A, F = _still(ctx.saved_tensors)
+        A, F = rt.primals(ctx.saved_tensors)
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        with forward_ad._set_fwd_grad_enabled(True):
+        with rt.in_forward_mode():
             d_F = _vector_norm_tangent(A, ord, dim, keepdim, d_A)
             return d_F.to(F.dtype), None
 
@@ -274,9 +175,9 @@ def vector_norm(
     if not isinstance(A, torch.Tensor):
         raise TypeError(f"vector_norm: A must be a tensor, not {type(A).__name__}")
     if type(ord) is not float:
-        ord = _number(ord, "vector_norm: ord")
+        ord = rt.number(ord, "vector_norm: ord")
     if type(dim) is not int:
-        dim = _integer(dim, "vector_norm: dim")
+        dim = rt.integer(dim, "vector_norm: dim")
     if type(keepdim) is not bool:
         raise TypeError(
             f"vector_norm: keepdim must be True or False, not {keepdim!r:.60}"
@@ -293,8 +194,8 @@ def vector_norm(
         raise TypeError(
             f"vector_norm: A must be a floating-point tensor, not {A.dtype}"
         )
-    if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():
+    if rt.forward_mode() and not torch.compiler.is_compiling():
         return _VectorNormDual.apply(A, ord, dim, keepdim)[0]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _vector_norm_forward(A, ord, dim, keepdim)[0]
-    return _applied(_VectorNorm, A, ord, dim, keepdim)[0]
+    return rt.apply(_VectorNorm, A, ord, dim, keepdim)[0]

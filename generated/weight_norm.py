@@ -13,91 +13,14 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
-
-def _integer(value, name):
-    """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
-    wrong = isinstance(value, bool) or hasattr(value, "__len__")
-    if wrong or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}")
-    return value if isinstance(value, torch.SymInt) else value.__index__()
-
-
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-def _of_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
-        return dtype
-    return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
-
-
-def _promoted(*tensors):
-    """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
-    dtype = tensors[0].dtype
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            break
-    else:
-        return dtype
-    given = [x for x in tensors if x is not None]
-    found = [x.dtype for x in given if x.dim()] or [x.dtype for x in given]
-    dtype = found[0]
-    for other in found:
-        dtype = torch.promote_types(dtype, other)
-    return dtype
-
-
-def _wide(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
-    dtype, alike = torch.float32, True
-    for x in tensors:
-        if x is not None and x.dtype is not dtype:
-            dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
-
-
-def _cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
-
-
-def _no_view(x):
-    """The same data as x, but no view for autograd: it may be modified in place."""
-    return torch.ops.aten._unsafe_view(x, x.shape)
-
-
-def _alone(*tensors):
-    """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
-        return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
-
-
-def _applied(function, *args):
-    """function.apply without its lookup of default arguments."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
-    return super(Function, function).apply(*args)
+from . import _runtime as rt
 
 
 def _weight_norm_forward(v, g, dim):
-    dtype = _of_float32(v, g)
-    v, g = _wide(v, g)
+    dtype = rt.autocast_float32(v, g)
+    v, g = rt.widened(v, g)
     dim_axis = dim % v.dim()
     p_shape = v.shape[:dim_axis]
     q_shape = v.shape[dim_axis + 1 :]
@@ -107,7 +30,7 @@ def _weight_norm_forward(v, g, dim):
     output = (g.unsqueeze(1) / norm.unsqueeze(1) * v).reshape(
         (*p_shape, v_shape[len(p_shape)], *q_shape)
     )
-    output = _no_view(output.to(dtype))
+    output = rt.no_view(output.to(dtype))
     return output, norm
 
 
@@ -116,7 +39,7 @@ def _weight_norm_backward(ctx, G):
     p_shape = ctx.p_shape
     q_shape = ctx.q_shape
     v_shape = ctx.v_shape
-    v, g, norm, G = _wide(v, g, norm, G)
+    v, g, norm, G = rt.widened(v, g, norm, G)
     grad_v = grad_g = None
     p_size = math.prod(p_shape)
     q_size = math.prod(q_shape)
@@ -160,13 +83,13 @@ class _WeightNorm(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        if _alone(G):
+        if rt.unrecorded(G):
             return _weight_norm_backward(ctx, G)
         v, g, _ = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
         v_shape = ctx.v_shape
-        v, g, G = _wide(v, g, G)
+        v, g, G = rt.widened(v, g, G)
         grad_v = grad_g = None
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
@@ -206,7 +129,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
     if not isinstance(g, torch.Tensor):
         raise TypeError(f"weight_norm: g must be a tensor, not {type(g).__name__}")
     if type(dim) is not int:
-        dim = _integer(dim, "weight_norm: dim")
+        dim = rt.integer(dim, "weight_norm: dim")
     if v.dim() < 1:
         raise ValueError(
             f"weight_norm: v must have at least 1 axis [*p, k, *q], not {v.dim()}"
@@ -233,7 +156,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
             f"{g.shape[0]} on axis 0 of g"
         )
     if torch.compiler.is_compiling():
-        v, g = _distinct(v, g)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        v, g = rt.distinct(v, g)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _weight_norm_forward(v, g, dim)[0]
-    return _applied(_WeightNorm, v, g, dim)[0]
+    return rt.apply(_WeightNorm, v, g, dim)[0]

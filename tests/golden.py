@@ -17,9 +17,8 @@ from pathlib import Path
 from derive import catalog
 from derive.api import derivation
 from derive.command.lines import one_line
-from derive.notation.operation import Operation
-from derive.notation.options import options
-from derive.notation.read import read
+from derive.notation.operation import Operation, options
+from derive.notation.specification import read
 
 FILE = Path(__file__).parent / "formulas.txt"
 RULE = "─" * 80

@@ -11,25 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    Call,
-    Expr,
-    Index,
-    Mul,
-    Not,
-    Num,
-    Param,
-    Pow,
-    Rel,
-    Size,
-    num,
-    sort_key,
-)
+from derive.algebra import expr as ex
 from derive.algebra.poly import FactoredSum, Poly, Term, add, atom, constant, mul, scale
 
-Monomial = tuple[Expr, ...]
+Monomial = tuple[ex.Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -39,13 +24,13 @@ class Polynomial:
     terms: Mapping[Monomial, Fraction]
 
     @staticmethod
-    def of(value: Expr | int) -> Polynomial:
+    def of(value: ex.Expr | int) -> Polynomial:
         """A number or an atom."""
-        if isinstance(value, Num):
+        if isinstance(value, ex.Num):
             return Polynomial({(): value.value} if value.value else {})
-        if isinstance(value, Expr):
+        if isinstance(value, ex.Expr):
             return Polynomial({(value,): Fraction(1)})
-        return Polynomial.of(num(value))
+        return Polynomial.of(ex.num(value))
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)
@@ -63,7 +48,7 @@ class Polynomial:
         result = Polynomial({})
         for a, x in self.terms.items():
             for b, y in other.terms.items():
-                key = tuple(sorted((*a, *b), key=sort_key))
+                key = tuple(sorted((*a, *b), key=ex.sort_key))
                 result = result + Polynomial({key: x * y})
         return result
 
@@ -92,16 +77,16 @@ class Polynomial:
         return all(value.denominator == 1 for value in self.terms.values())
 
     @property
-    def indices(self) -> list[Index]:
+    def indices(self) -> list[ex.Index]:
         """The indices in it, each once."""
-        found = (part for key in self.terms for part in key if isinstance(part, Index))
+        found = (part for key in self.terms for part in key if isinstance(part, ex.Index))
         return list(dict.fromkeys(found))
 
-    def map(self, f: Callable[[Expr], Expr]) -> Polynomial:
+    def map(self, f: Callable[[ex.Expr], ex.Expr]) -> Polynomial:
         """The polynomial with each atom replaced."""
         return self.at(lambda part: Polynomial.of(f(part)))
 
-    def at(self, f: Callable[[Expr], Polynomial]) -> Polynomial:
+    def at(self, f: Callable[[ex.Expr], Polynomial]) -> Polynomial:
         """The polynomial with a polynomial substituted for each atom."""
         result = Polynomial({})
         for key, value in self.terms.items():
@@ -113,28 +98,28 @@ class Polynomial:
 
     def affine(self) -> Affine | None:
         """The sum of multiples of indices; None if indices or integers read are multiplied."""
-        coefficients: dict[Index, Polynomial] = {}
+        coefficients: dict[ex.Index, Polynomial] = {}
         constant: dict[Monomial, Fraction] = {}
         for key, value in self.terms.items():
-            variables = [part for part in key if isinstance(part, Index | Access | Call)]
+            variables = [part for part in key if isinstance(part, ex.Index | ex.Access | ex.Call)]
             if len(variables) > 1:
                 return None
             i = variables[0] if variables else None
-            if not isinstance(i, Index):
+            if not isinstance(i, ex.Index):
                 constant[key] = value
                 continue
             part = Polynomial({tuple(p for p in key if p is not i): value})
             coefficients[i] = coefficients.get(i, Polynomial({})) + part
         return Affine(coefficients, Polynomial(constant))
 
-    def unit(self, i: Index) -> int | None:
+    def unit(self, i: ex.Index) -> int | None:
         """The coefficient of i if it is 1 or -1 and i has no other occurrence."""
         alone = self.terms.get((i,))
         if alone not in (1, -1) or sum(i in key for key in self.terms) > 1:
             return None
         return int(alone)
 
-    def solved(self, i: Index) -> Polynomial | None:
+    def solved(self, i: ex.Index) -> Polynomial | None:
         """The value of i where self = 0, if the coefficient of i is 1 or -1."""
         alone = self.unit(i)
         if alone is None:
@@ -142,13 +127,13 @@ class Polynomial:
         # alone*i + rest = 0, so i = -alone*rest.
         return (Polynomial({(i,): Fraction(alone)}) - self) * Polynomial.of(alone)
 
-    def expr(self) -> Expr:
+    def expr(self) -> ex.Expr:
         """The nested expression: positive terms, negative terms, the number last."""
         order = sorted(
-            self.terms.items(), key=lambda t: (t[0] == (), t[1] < 0, tuple(map(sort_key, t[0])))
+            self.terms.items(), key=lambda t: (t[0] == (), t[1] < 0, tuple(map(ex.sort_key, t[0])))
         )
-        parts = [_product_expr(value, key) for key, value in order] or [num(0)]
-        return parts[0] if len(parts) == 1 else Add(tuple(parts))
+        parts = [_product_expr(value, key) for key, value in order] or [ex.num(0)]
+        return parts[0] if len(parts) == 1 else ex.Add(tuple(parts))
 
     def poly(self) -> Poly:
         """The flat sum."""
@@ -158,23 +143,23 @@ class Polynomial:
         return add(constant(0), *parts)
 
 
-def _product_expr(value: Fraction, key: Monomial) -> Expr:
-    factors = (num(value), *key) if value != 1 or not key else key
-    return factors[0] if len(factors) == 1 else Mul(factors)
+def _product_expr(value: Fraction, key: Monomial) -> ex.Expr:
+    factors = (ex.num(value), *key) if value != 1 or not key else key
+    return factors[0] if len(factors) == 1 else ex.Mul(factors)
 
 
 @dataclass(frozen=True)
 class Affine:
     """constant + the sum of coefficient*index; integers read from tensors are in the constant."""
 
-    coefficients: Mapping[Index, Polynomial]
+    coefficients: Mapping[ex.Index, Polynomial]
     constant: Polynomial
 
     @property
-    def tensors(self) -> tuple[Expr, ...]:
+    def tensors(self) -> tuple[ex.Expr, ...]:
         """The integers in it that are read from tensors or result from ``int``."""
         parts = (part for key in self.constant.terms for part in key)
-        return tuple(part for part in parts if isinstance(part, Access | Call))
+        return tuple(part for part in parts if isinstance(part, ex.Access | ex.Call))
 
     @property
     def largest(self) -> Fraction:
@@ -182,15 +167,15 @@ class Affine:
         parts = (self.constant, *self.coefficients.values())
         return max((abs(x) for part in parts for x in part.terms.values()), default=Fraction(0))
 
-    def least(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
+    def least(self, size: Callable[[ex.Index], Polynomial]) -> Polynomial | None:
         """The smallest value over all indices; None if a sign is unknown."""
         return self._extreme(-1, size)
 
-    def greatest(self, size: Callable[[Index], Polynomial]) -> Polynomial | None:
+    def greatest(self, size: Callable[[ex.Index], Polynomial]) -> Polynomial | None:
         """The largest value over all indices; None if a sign is unknown."""
         return self._extreme(1, size)
 
-    def _extreme(self, sign: int, size: Callable[[Index], Polynomial]) -> Polynomial | None:
+    def _extreme(self, sign: int, size: Callable[[ex.Index], Polynomial]) -> Polynomial | None:
         result = self.constant
         for index, coefficient in self.coefficients.items():
             if coefficient.sign is None:
@@ -200,16 +185,16 @@ class Affine:
         return result
 
 
-Atom = Callable[[Expr], Polynomial | None]
+Atom = Callable[[ex.Expr], Polynomial | None]
 """Map a node that is no sum and no product to a polynomial; None if it is no integer."""
 
 _MOST_POWER = 4
 
 
-def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
+def polynomial(e: ex.Expr, of_atom: Atom, most: int) -> Polynomial | None:
     """e, nested or flat, as a polynomial of at most ``most`` terms."""
 
-    def total(args: Iterable[Expr]) -> Polynomial | None:
+    def total(args: Iterable[ex.Expr]) -> Polynomial | None:
         result = Polynomial({})
         for a in args:
             part = polynomial(a, of_atom, most)
@@ -218,7 +203,7 @@ def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
             result = result + part
         return result
 
-    def product(coef: Fraction, args: Iterable[Expr]) -> Polynomial | None:
+    def product(coef: Fraction, args: Iterable[ex.Expr]) -> Polynomial | None:
         result = Polynomial({(): coef} if coef else {})
         for a in args:
             part = polynomial(a, of_atom, most)
@@ -228,19 +213,19 @@ def polynomial(e: Expr, of_atom: Atom, most: int) -> Polynomial | None:
         return result
 
     match e:
-        case Num():
+        case ex.Num():
             return Polynomial.of(e)
-        case Add(args):
+        case ex.Add(args):
             return total(args)
         case Poly(terms):
             return total(terms) if len(terms) <= most else None
         case FactoredSum(body):
             return polynomial(body, of_atom, most)
-        case Mul(args):
+        case ex.Mul(args):
             return product(Fraction(1), args)
         case Term(coef, (), factors):
             return product(coef, factors)
-        case Pow(base, Num(n)) if n.denominator == 1 and 0 < n <= _MOST_POWER:
+        case ex.Pow(base, ex.Num(n)) if n.denominator == 1 and 0 < n <= _MOST_POWER:
             return product(Fraction(1), (base,) * int(n))
     return of_atom(e)
 
@@ -249,15 +234,15 @@ _MOST_TERMS = 100
 """The most terms of a position that are analyzed."""
 
 
-def affine(e: Expr) -> Affine | None:
+def affine(e: ex.Expr) -> Affine | None:
     """e as an affine position, or None if it is not an integer combination."""
     found = polynomial(e, _of_position, _MOST_TERMS)
     return found.affine() if found is not None and found.is_whole else None
 
 
-def _of_position(e: Expr) -> Polynomial | None:
+def _of_position(e: ex.Expr) -> Polynomial | None:
     match e:
-        case Size() | Param() | Index(_, _, False) | Access() | Call("int"):
+        case ex.Size() | ex.Param() | ex.Index(_, _, False) | ex.Access() | ex.Call("int"):
             return Polynomial.of(e)
     return None
 
@@ -266,13 +251,13 @@ _TURNED = {">": "<", ">=": "<="}
 _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def room(c: Expr) -> Expr | None:
+def room(c: ex.Expr) -> ex.Expr | None:
     """An integer that is at least 0 exactly where a comparison of integers holds."""
     match c:
-        case Not(Rel("<" | "<=" | ">" | ">=" as op, left, right)):
-            return room(Rel(_DENIED[op], left, right))
-        case Rel(">" | ">=" as op, left, right):
-            return room(Rel(_TURNED[op], right, left))
-        case Rel("<" | "<=" as op, left, right):
+        case ex.Not(ex.Rel("<" | "<=" | ">" | ">=" as op, left, right)):
+            return room(ex.Rel(_DENIED[op], left, right))
+        case ex.Rel(">" | ">=" as op, left, right):
+            return room(ex.Rel(_TURNED[op], right, left))
+        case ex.Rel("<" | "<=" as op, left, right):
             return right - left - int(op == "<")
     return None

@@ -15,21 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from derive.algebra import expr as ex
 from derive.algebra.affine import Monomial, Polynomial, polynomial
-from derive.algebra.expr import (
-    Access,
-    And,
-    Call,
-    Expr,
-    Index,
-    Iverson,
-    Not,
-    Or,
-    Param,
-    Rel,
-    Size,
-    free_indices,
-)
 from derive.algebra.substitution import replace
 from derive.budget import tick
 
@@ -62,7 +49,7 @@ class Bounds:
 
     def __init__(
         self,
-        sizes: Mapping[str, Expr | None] | None = None,
+        sizes: Mapping[str, ex.Expr | None] | None = None,
         integers: Iterable[str] = (),
         positions: Mapping[str, str] | None = None,
         least: Mapping[str, int] | None = None,
@@ -78,11 +65,11 @@ class Bounds:
         """The size of an extent, in terms of sizes that are not defined by others."""
         found = self._sizes.get(extent)
         if found is None:
-            own = Polynomial.of(Size(extent))
+            own = Polynomial.of(ex.Size(extent))
             # A cyclic definition leaves the size as an atom.
             self._sizes[extent] = own
             found = self.definition(extent)
-            if found is None or any(isinstance(a, Call) for key in found.terms for a in key):
+            if found is None or any(isinstance(a, ex.Call) for key in found.terms for a in key):
                 found = own
             self._sizes[extent] = found
         return found
@@ -96,7 +83,7 @@ class Bounds:
         """The extents that certainly have this size, in the order of the operation."""
         return [n for n in self._given if self.size(n) == size]
 
-    def form(self, e: Expr) -> Polynomial | None:
+    def form(self, e: ex.Expr) -> Polynomial | None:
         """e as a sum of integer multiples of products of indices, sizes and integer parameters.
 
         None if it is no such sum.
@@ -106,47 +93,47 @@ class Bounds:
             return None
         return found if found.is_whole else None
 
-    def _atom(self, e: Expr) -> Polynomial | None:
+    def _atom(self, e: ex.Expr) -> Polynomial | None:
         match e:
-            case Size(extent):
+            case ex.Size(extent):
                 return self.size(extent)
-            case Index(_, _, False):
+            case ex.Index(_, _, False):
                 return Polynomial.of(e)
-            case Param(name) if name in self._integers:
+            case ex.Param(name) if name in self._integers:
                 return Polynomial.of(e)
-            case Call("floordiv" | "minimum" | "maximum") if not free_indices(e):
+            case ex.Call("floordiv" | "minimum" | "maximum") if not ex.free_indices(e):
                 return Polynomial.of(e)
         return None
 
-    def holds(self, condition: Expr) -> bool | None:
+    def holds(self, condition: ex.Expr) -> bool | None:
         """True if the condition holds for all sizes and all values of its indices.
 
         False if it never holds, None if that depends or is unknown.
         """
         match condition:
-            case Rel(op, left, right):
+            case ex.Rel(op, left, right):
                 a = self.form(self._with_indices(left))
                 b = None if a is None else self.form(self._with_indices(right))
                 return None if a is None or b is None else self._relation(op, a, b)
-            case Not(arg):
+            case ex.Not(arg):
                 inner = self.holds(arg)
                 return None if inner is None else not inner
-            case Iverson(inside):
+            case ex.Iverson(inside):
                 return self.holds(inside)
-            case And(args) | Or(args):
-                absorbing = isinstance(condition, Or)
+            case ex.And(args) | ex.Or(args):
+                absorbing = isinstance(condition, ex.Or)
                 found = [self.holds(a) for a in args]
                 if absorbing in found:
                     return absorbing
                 return None if None in found else not absorbing
         return None
 
-    def _with_indices(self, e: Expr) -> Expr:
+    def _with_indices(self, e: ex.Expr) -> ex.Expr:
         """e with a fresh index for each read whose values are certainly positions."""
 
-        def index(part: Expr) -> Expr | None:
-            if isinstance(part, Access) and part.tensor in self.positions:
-                return Index(repr(part), self.positions[part.tensor])
+        def index(part: ex.Expr) -> ex.Expr | None:
+            if isinstance(part, ex.Access) and part.tensor in self.positions:
+                return ex.Index(repr(part), self.positions[part.tensor])
             return None
 
         return replace(e, index) if self.positions else e
@@ -164,18 +151,18 @@ class Bounds:
             return True
         return False if self.at_most(b + _ONE, low) else None
 
-    def edge(self, condition: Expr, i: Index) -> tuple[bool, Polynomial] | None:
+    def edge(self, condition: ex.Expr, i: ex.Index) -> tuple[bool, Polynomial] | None:
         """(True, b) if the condition is equivalent to b <= i, (False, b) if to i < b.
 
         None for any other condition; b does not contain i.
         """
         match condition:
-            case Not(arg):
+            case ex.Not(arg):
                 inner = self.edge(arg, i)
                 return None if inner is None else (not inner[0], inner[1])
-            case Iverson(inside):
+            case ex.Iverson(inside):
                 return self.edge(inside, i)
-            case Rel("<" | "<=" | ">" | ">=" as op, left, right):
+            case ex.Rel("<" | "<=" | ">" | ">=" as op, left, right):
                 low, high = (left, right) if op in ("<", "<=") else (right, left)
                 a = self.form(low)
                 b = None if a is None else self.form(high)
@@ -224,21 +211,21 @@ class Bounds:
                 pending += [k for k in fact.terms if k]
         return [fact.terms for fact in facts]
 
-    def _of_atom(self, e: Expr) -> list[Polynomial]:
+    def _of_atom(self, e: ex.Expr) -> list[Polynomial]:
         own = Polynomial.of(e)
         match e:
-            case Size(extent):
+            case ex.Size(extent):
                 given = self.definition(extent) or own
                 return [given - own, own - given] if self.size(extent) == own != given else []
-            case Index(_, extent):
+            case ex.Index(_, extent):
                 return [self.size(extent) - _ONE - own]
-            case Call("floordiv", (above, below)):
+            case ex.Call("floordiv", (above, below)):
                 a, step = self.form(above), self.form(below)
                 if a is None or step is None or not self.at_most(_ONE, step):
                     return []
                 multiple = own * step
                 return [a - multiple, multiple + step - _ONE - a]
-            case Call("minimum" | "maximum" as name, args):
+            case ex.Call("minimum" | "maximum" as name, args):
                 forms = [f for f in map(self.form, args) if f is not None]
                 if name == "minimum":
                     return [f - own for f in forms]
@@ -249,8 +236,8 @@ class Bounds:
         return []
 
 
-def _is_natural(e: Expr) -> bool:
-    return isinstance(e, Index | Size)
+def _is_natural(e: ex.Expr) -> bool:
+    return isinstance(e, ex.Index | ex.Size)
 
 
 def _contradictory(system: _System) -> bool:

@@ -20,38 +20,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from derive.algebra.expr import (
-    RELATIONS,
-    Access,
-    Add,
-    And,
-    Call,
-    Composite,
-    Const,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    num,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.algebra.reference_reductions import REDUCTIONS
+from derive.algebra.reference_values import REDUCTIONS
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]
-Scope: TypeAlias = dict[Index, Any]
+Scope: TypeAlias = dict[ex.Index, Any]
 Code: TypeAlias = Callable[[Scope], Any]
 
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
@@ -63,10 +38,10 @@ def _integer_or_sentinel(value: Any) -> int:
 
 
 def evaluate(
-    e: Expr,
+    e: ex.Expr,
     tensors: Mapping[str, Array],
     sizes: Extents,
-    indices: Mapping[Index, int | tuple[int, ...]],
+    indices: Mapping[ex.Index, int | tuple[int, ...]],
     parameters: Mapping[str, float | int],
 ) -> float | int | bool:
     """The value of e at the given values of its free indices."""
@@ -76,8 +51,8 @@ def evaluate(
 
 
 def array(
-    axes: Sequence[Expr],
-    body: Expr,
+    axes: Sequence[ex.Expr],
+    body: ex.Expr,
     tensors: Mapping[str, Array],
     sizes: Extents,
     parameters: Mapping[str, float | int],
@@ -105,7 +80,7 @@ class Machine:
         tensors: Mapping[str, Array],
         sizes: Extents,
         parameters: Mapping[str, Any],
-        axes: Mapping[str, tuple[Expr, ...]] | None = None,
+        axes: Mapping[str, tuple[ex.Expr, ...]] | None = None,
         still: Machine | None = None,
     ) -> None:
         self.tensors = tensors
@@ -113,11 +88,11 @@ class Machine:
         self.parameters = parameters
         self.axes = axes or {}
         self.still = still or self
-        self.known: dict[Expr, Code] = {}
+        self.known: dict[ex.Expr, Code] = {}
 
-    def fill(self, axes: Sequence[Expr], body: Expr, kind: str) -> Array:
+    def fill(self, axes: Sequence[ex.Expr], body: ex.Expr, kind: str) -> Array:
         """The array of body, one element at a time."""
-        indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
+        indices = [i for axis in axes for i in ex.walk(axis) if isinstance(i, ex.Index)]
         if len(set(indices)) < len(indices):
             raise ValueError(f"an index appears twice among the axes {list(axes)}")
         shape = [n for axis in axes for n in self.shape(axis)]
@@ -127,26 +102,26 @@ class Machine:
             result[place(scope)] = value(scope)
         return result
 
-    def shape(self, axis: Expr) -> tuple[int, ...]:
+    def shape(self, axis: ex.Expr) -> tuple[int, ...]:
         """The sizes of the array axes that one axis of a left side represents."""
-        if isinstance(axis, Index) and axis.group:
+        if isinstance(axis, ex.Index) and axis.group:
             found = self.sizes[axis.extent]
             assert isinstance(found, tuple)
             return found
         return (self.extent(axis),)
 
-    def extent(self, axis: Expr) -> int:
+    def extent(self, axis: ex.Expr) -> int:
         """The number of positions of an axis: 1 for a constant on the left."""
-        if isinstance(axis, Index | Size):
+        if isinstance(axis, ex.Index | ex.Size):
             found = self.sizes[axis.extent]
             return math.prod(found) if isinstance(found, tuple) else found
-        if isinstance(axis, Composite):
+        if isinstance(axis, ex.Composite):
             return math.prod(self.extent(part) for part in axis.args)
-        if isinstance(axis, Num):
+        if isinstance(axis, ex.Num):
             return 1
         raise ValueError(f"{axis} is not an axis: write an index, a composite or 0")
 
-    def scopes(self, indices: Sequence[Index], scope: Scope) -> Iterator[Scope]:
+    def scopes(self, indices: Sequence[ex.Index], scope: Scope) -> Iterator[Scope]:
         """The scope with every value of the indices, the last one running fastest."""
         inner = dict(scope)
         if len(indices) == 1 and not indices[0].group:
@@ -162,87 +137,87 @@ class Machine:
             inner.update(zip(indices, values, strict=True))
             yield inner
 
-    def code(self, e: Expr) -> Code:
+    def code(self, e: ex.Expr) -> Code:
         """The function of the index values that computes e."""
         found = self.known.get(e)
         if found is None:
             found = self.known[e] = self.compile(e)
         return found
 
-    def compile(self, e: Expr) -> Code:
+    def compile(self, e: ex.Expr) -> Code:
         match e:
-            case Num(value):
+            case ex.Num(value):
                 return _constant_code(_number_value(value))
-            case Const(name):
+            case ex.Const(name):
                 return _constant_code(_CONSTANTS[name])
-            case Param(name):
+            case ex.Param(name):
                 return _constant_code(self.parameters[name])
-            case Size(_):
+            case ex.Size(_):
                 return _constant_code(self.extent(e))
-            case Index(_, extent, group):
+            case ex.Index(_, extent, group):
                 return self.row_major([e], [self.sizes[extent]]) if group else lambda s: s[e]
-            case Composite(args):
+            case ex.Composite(args):
                 return self.row_major(args, [self.part(p, None) for p in args])
-            case Guard(condition, position):
+            case ex.Guard(condition, position):
                 return self.choice(condition, self.code(position), _constant_code(0))
-            case Access(tensor, positions):
+            case ex.Access(tensor, positions):
                 return self.access(tensor, positions)
-            case Add(args):
+            case ex.Add(args):
                 parts = [self.code(a) for a in args]
                 return lambda s: sum([part(s) for part in parts])
-            case Mul(_):
+            case ex.Mul(_):
                 return self.product(e)
-            case Pow(base, exponent):
+            case ex.Pow(base, exponent):
                 below, above = self.code(base), self.code(exponent)
                 return lambda s: _ieee_power(below(s), above(s))
-            case Call(name, args):
+            case ex.Call(name, args):
                 return self.call(name, args)
-            case Reduce(kind, indices, body, condition):
+            case ex.Reduce(kind, indices, body, condition):
                 return self.reduce(kind, indices, body, condition)
-            case Where(condition, then, other):
+            case ex.Where(condition, then, other):
                 return self.choice(condition, self.code(then), self.code(other))
             case _:
                 return self.condition(e)
 
-    def condition(self, e: Expr) -> Code:
+    def condition(self, e: ex.Expr) -> Code:
         """A truth value, or 1 and 0; a later part is evaluated only if it matters."""
         match e:
-            case Rel(op, left, right):
-                relation, a, b = RELATIONS[op], self.code(left), self.code(right)
+            case ex.Rel(op, left, right):
+                relation, a, b = ex.RELATIONS[op], self.code(left), self.code(right)
                 return lambda s: bool(relation(a(s), b(s)))
-            case And(args):
+            case ex.And(args):
                 return every([self.code(x) for x in args])
-            case Or(args):
+            case ex.Or(args):
                 parts = [self.code(x) for x in args]
                 return lambda s: any(part(s) for part in parts)
-            case Not(arg):
+            case ex.Not(arg):
                 inside = self.code(arg)
                 return lambda s: not inside(s)
-            case Iverson(condition):
+            case ex.Iverson(condition):
                 holds = self.code(condition)
                 return lambda s: 1 if holds(s) else 0
-            case Delta(axis, position):
+            case ex.Delta(axis, position):
                 a, b = self.code(axis), self.code(position)
                 return lambda s: 1 if a(s) == b(s) else 0
         raise TypeError(f"{type(e).__name__} cannot be evaluated; convert it to a tree first: {e}")
 
-    def product(self, e: Mul) -> Code:
+    def product(self, e: ex.Mul) -> Code:
         """Evaluate brackets first, then deltas: if one is 0, no other factor is evaluated."""
         factors = _nested_factors(e)
-        brackets = [self.code(f) for f in factors if isinstance(f, Iverson)]
-        deltas = [self.code(f) for f in factors if isinstance(f, Delta)]
-        others = [self.code(f) for f in factors if not isinstance(f, Iverson | Delta)]
+        brackets = [self.code(f) for f in factors if isinstance(f, ex.Iverson)]
+        deltas = [self.code(f) for f in factors if isinstance(f, ex.Delta)]
+        others = [self.code(f) for f in factors if not isinstance(f, ex.Iverson | ex.Delta)]
         if not (masks := brackets + deltas):
             return lambda s: math.prod([factor(s) for factor in others])
         taken = every(masks)
         return lambda s: math.prod([factor(s) for factor in others]) if taken(s) else 0
 
-    def choice(self, condition: Expr, then: Code, other: Code) -> Code:
+    def choice(self, condition: ex.Expr, then: Code, other: Code) -> Code:
         """One value where the condition holds, the other elsewhere; only one is evaluated."""
         holds = self.code(condition)
         return lambda s: then(s) if holds(s) else other(s)
 
-    def call(self, name: str, args: Sequence[Expr]) -> Code:
+    def call(self, name: str, args: Sequence[ex.Expr]) -> Code:
         if name == "detach":
             return self.still.code(args[0])
         f = FUNCTIONS[name].numpy
@@ -266,7 +241,7 @@ class Machine:
         return compute
 
     def reduce(
-        self, kind: str, indices: tuple[Index, ...], body: Expr, condition: Expr | None
+        self, kind: str, indices: tuple[ex.Index, ...], body: ex.Expr, condition: ex.Expr | None
     ) -> Code:
         """The reduction of the values of body where the condition holds."""
         value = self.code(body)
@@ -286,7 +261,7 @@ class Machine:
 
         return compute
 
-    def access(self, tensor: str, positions: tuple[Expr, ...]) -> Code:
+    def access(self, tensor: str, positions: tuple[ex.Expr, ...]) -> Code:
         """One element; each position must lie in its axis."""
         if tensor not in self.tensors:
             raise ValueError(f"the tensor {tensor} is missing")
@@ -309,30 +284,32 @@ class Machine:
 
         return compute
 
-    def run(self, position: Expr) -> int | None:
+    def run(self, position: ex.Expr) -> int | None:
         """The size of the extent if the position is a plain index, else None."""
-        size = self.sizes[position.extent] if isinstance(position, Index) else None
+        size = self.sizes[position.extent] if isinstance(position, ex.Index) else None
         return None if isinstance(size, tuple) else size
 
     def places(
-        self, positions: Sequence[Expr], axes: Sequence[Expr | None]
+        self, positions: Sequence[ex.Expr], axes: Sequence[ex.Expr | None]
     ) -> Callable[[Scope], tuple[int, ...]]:
         """The positions as one multi-index."""
         places = [self.place(p, a) for p, a in zip(positions, axes, strict=True)]
         return lambda s: tuple([p for place in places for p in place(s)])
 
-    def place(self, position: Expr, axis: Expr | None = None) -> Callable[[Scope], tuple[int, ...]]:
+    def place(
+        self, position: ex.Expr, axis: ex.Expr | None = None
+    ) -> Callable[[Scope], tuple[int, ...]]:
         """The position as one number, or as a multi-index for a group."""
-        if isinstance(position, Index) and position.group:
+        if isinstance(position, ex.Index) and position.group:
             return itemgetter(position)
-        if isinstance(position, Guard):
+        if isinstance(position, ex.Guard):
             holds, inside = self.code(position.condition), self.place(position.position, axis)
-            group = isinstance(position.position, Index) and position.position.group
+            group = isinstance(position.position, ex.Index) and position.position.group
             nowhere = (0,) * (len(self.shape(position.position)) if group else 1)
             return lambda s: inside(s) if holds(s) else nowhere
-        if isinstance(position, Composite):
-            declared: Sequence[Expr | None] = (None,) * len(position.args)
-            if isinstance(axis, Composite) and len(axis.args) == len(position.args):
+        if isinstance(position, ex.Composite):
+            declared: Sequence[ex.Expr | None] = (None,) * len(position.args)
+            if isinstance(axis, ex.Composite) and len(axis.args) == len(position.args):
                 declared = axis.args
             parts = zip(position.args, declared, strict=True)
             number = self.row_major(position.args, [self.part(p, d) for p, d in parts])
@@ -340,23 +317,23 @@ class Machine:
             number = self.code(position)
         return lambda s: (_checked_integer(number(s), position),)
 
-    def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
+    def part(self, part: ex.Expr, declared: ex.Expr | None) -> int | tuple[int, ...] | None:
         """The size of one part of a composite; None for a constant without a declared axis."""
-        if isinstance(part, Guard):
+        if isinstance(part, ex.Guard):
             return self.part(part.position, declared)
-        if isinstance(declared, Index):
+        if isinstance(declared, ex.Index):
             return self.sizes[declared.extent]
-        if isinstance(part, Index):
+        if isinstance(part, ex.Index):
             return self.sizes[part.extent]
-        return 1 if part is declared or part is num(0) else None
+        return 1 if part is declared or part is ex.num(0) else None
 
     def row_major(
-        self, parts: Sequence[Expr], sizes: Sequence[int | tuple[int, ...] | None]
+        self, parts: Sequence[ex.Expr], sizes: Sequence[int | tuple[int, ...] | None]
     ) -> Code:
         """(a b c) = (a size(b) + b) size(c) + c, for the digits of a group too."""
         if None in sizes[1:]:
             raise ValueError(f"the size of a constant part of ({parts}) is unknown")
-        codes = [itemgetter(p) if isinstance(p, Index) else self.code(p) for p in parts]
+        codes = [itemgetter(p) if isinstance(p, ex.Index) else self.code(p) for p in parts]
 
         def compute(s: Scope) -> int:
             number = 0
@@ -393,15 +370,15 @@ def _number_value(value: Fraction) -> float | int:
     return value.numerator if value.denominator == 1 else float(value)
 
 
-def _checked_integer(value: Any, position: Expr) -> int:
+def _checked_integer(value: Any, position: ex.Expr) -> int:
     whole = int(value)
     if value != whole:
         raise IndexError(f"the position {position} is {value}, which is not an integer")
     return whole
 
 
-def _nested_factors(e: Expr) -> list[Expr]:
-    if isinstance(e, Mul):
+def _nested_factors(e: ex.Expr) -> list[ex.Expr]:
+    if isinstance(e, ex.Mul):
         return [factor for arg in e.args for factor in _nested_factors(arg)]
     return [e]
 

@@ -5,41 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    RELATIONS,
-    And,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Not,
-    Or,
-    Rel,
-    free_indices,
-)
+from derive.algebra import expr as ex
 
 
-def conditions_of(c: Expr) -> tuple[Expr, ...]:
+def conditions_of(c: ex.Expr) -> tuple[ex.Expr, ...]:
     """The conjuncts of c."""
-    return tuple(p for a in c.args for p in conditions_of(a)) if isinstance(c, And) else (c,)
+    return tuple(p for a in c.args for p in conditions_of(a)) if isinstance(c, ex.And) else (c,)
 
 
-def conjunction(conditions: Sequence[Expr]) -> Expr:
+def conjunction(conditions: Sequence[ex.Expr]) -> ex.Expr:
     """The conjunction of these, without duplicates."""
     every = tuple(dict.fromkeys(conditions))
-    return every[0] if len(every) == 1 else And(every)
+    return every[0] if len(every) == 1 else ex.And(every)
 
 
 def connected(
-    conditions: Iterable[Expr], known: frozenset[Index]
-) -> list[tuple[frozenset[Index], list[Expr]]]:
+    conditions: Iterable[ex.Expr], known: frozenset[ex.Index]
+) -> list[tuple[frozenset[ex.Index], list[ex.Expr]]]:
     """Group conditions by shared unknown indices: (the indices, the conditions), in order.
 
     A condition on known indices alone is in no group.
     """
-    groups: list[tuple[frozenset[Index], list[Expr]]] = []
+    groups: list[tuple[frozenset[ex.Index], list[ex.Expr]]] = []
     for c in conditions:
-        indices = free_indices(c) - known
+        indices = ex.free_indices(c) - known
         if not indices:
             continue
         alike = [g for g in groups if g[0] & indices]
@@ -52,52 +41,52 @@ def connected(
 _OPPOSITE = {"==": "!=", "!=": "=="}
 
 
-def negate(condition: Expr) -> Expr:
+def negate(condition: ex.Expr) -> ex.Expr:
     """not condition, with double negation and negated (in)equality removed.
 
     ``not a < b`` is not ``a >= b`` for a NaN, so orders stay negated.
     """
-    if isinstance(condition, Not):
+    if isinstance(condition, ex.Not):
         return condition.arg
-    if isinstance(condition, And | Or) and not condition.args:
-        return Or(()) if isinstance(condition, And) else And(())
-    if isinstance(condition, Rel) and condition.op in _OPPOSITE:
-        return Rel(_OPPOSITE[condition.op], condition.left, condition.right)
-    return Not(condition)
+    if isinstance(condition, ex.And | ex.Or) and not condition.args:
+        return ex.Or(()) if isinstance(condition, ex.And) else ex.And(())
+    if isinstance(condition, ex.Rel) and condition.op in _OPPOSITE:
+        return ex.Rel(_OPPOSITE[condition.op], condition.left, condition.right)
+    return ex.Not(condition)
 
 
-def is_denial(condition: Expr) -> bool:
+def is_denial(condition: ex.Expr) -> bool:
     """True if the condition is a negation or an inequality, as `negate` may return."""
-    return isinstance(condition, Not) or (isinstance(condition, Rel) and condition.op == "!=")
+    return isinstance(condition, ex.Not) or (isinstance(condition, ex.Rel) and condition.op == "!=")
 
 
-def decided(condition: Expr, number: Callable[[Expr], Fraction | None]) -> bool | None:
+def decided(condition: ex.Expr, number: Callable[[ex.Expr], Fraction | None]) -> bool | None:
     """Whether a condition on numbers holds; None if it depends on more."""
     match condition:
-        case Rel(op, left, right):
+        case ex.Rel(op, left, right):
             a, b = number(left), number(right)
-            return None if a is None or b is None else bool(RELATIONS[op](a, b))
-        case Not(inner):
+            return None if a is None or b is None else bool(ex.RELATIONS[op](a, b))
+        case ex.Not(inner):
             found = decided(inner, number)
             return None if found is None else not found
-        case And(args) | Or(args) if args:
+        case ex.And(args) | ex.Or(args) if args:
             # An empty conjunction is the value of a boolean equation, so only others are decided.
-            every, is_all = [decided(a, number) for a in args], isinstance(condition, And)
+            every, is_all = [decided(a, number) for a in args], isinstance(condition, ex.And)
             if (not is_all) in every:
                 return not is_all
             return None if None in every else is_all
     return None
 
 
-def without_decided(mask: Expr, number: Callable[[Expr], Fraction | None]) -> Expr | bool:
+def without_decided(mask: ex.Expr, number: Callable[[ex.Expr], Fraction | None]) -> ex.Expr | bool:
     """A delta or bracket without its decided conditions; True or False if all are decided."""
-    if isinstance(mask, Delta):
+    if isinstance(mask, ex.Delta):
         a, b = number(mask.axis), number(mask.position)
         return mask if a is None or b is None else a == b
-    assert isinstance(mask, Iverson)
+    assert isinstance(mask, ex.Iverson)
     found = decided(mask.condition, number)
     if found is not None:
         return found
     conditions = conditions_of(mask.condition)
     left = [c for c in conditions if decided(c, number) is None]
-    return Iverson(conjunction(left)) if len(left) < len(conditions) else mask
+    return ex.Iverson(conjunction(left)) if len(left) < len(conditions) else mask

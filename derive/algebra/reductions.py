@@ -1,7 +1,7 @@
 """The table of reductions: values, gradients and names.
 
 `REDUCTIONS` holds everything that the engine knows of a reduction.
-`derive.algebra.reference_reductions` defines them again for the oracle, which shares nothing with
+`derive.algebra.reference_values` defines them again for the oracle, which shares nothing with
 this table.
 """
 

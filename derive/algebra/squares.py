@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 
-from derive.algebra.expr import Expr, Index, accesses, free_indices
-from derive.algebra.hashcons import node
+from derive.algebra.expr import Expr, Index, accesses, free_indices, node
 from derive.algebra.poly import (
     FactoredSum,
     Poly,

@@ -12,7 +12,7 @@ from typing import Any
 
 from derive.auditing.forward import Subject
 from derive.auditing.isolation import SECONDS, EndedError, isolated
-from derive.auditing.operation import torch_function
+from derive.auditing.model import torch_function
 from derive.auditing.points import is_float
 from derive.auditing.report import Report
 from derive.auditing.verdict import AuditRequest, Reference

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from derive.auditing.forward import TOLERANCES, Subject
+from derive.auditing.forward import (
+    TOLERANCES,
+    Subject,
+    by_autograd,
+    check_reference,
+    right_gradients,
+    slope,
+)
 from derive.auditing.gradients import (
     Outcome,
     error_line,
@@ -34,9 +41,13 @@ from derive.auditing.points import (
     special,
     turned,
 )
-from derive.auditing.reference_gradients import by_autograd, check_reference, right_gradients, slope
-from derive.auditing.sizes import other_proportions, other_sizes, rectangles, shapes_of
-from derive.auditing.structure import Structure
+from derive.auditing.structure import (
+    Structure,
+    other_proportions,
+    other_sizes,
+    rectangles,
+    shapes_of,
+)
 
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 
@@ -453,3 +464,50 @@ def by_how_much(made: Outcome, n: int) -> str:
     far = (given.double() - right.double()).nan_to_num(0).abs().max()
     largest = right.nan_to_num(0).abs().max()
     return f": it is off by {float(far):.3g}, where the largest is {float(largest):.3g}"
+
+
+# ----------------------------------------------------------------------------------------- findings
+# Group findings by level and argument, without duplicates.
+
+
+@dataclass
+class FindingsByLevel:
+    """The texts of findings by level and argument."""
+
+    wrong: dict[int | None, list[str]]
+    fragile: dict[int | None, list[str]]
+    remarks: dict[int | None, list[str]]
+
+
+def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> FindingsByLevel:
+    """Group the findings, each kind once: a second subset, layout or scale is dropped."""
+    levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
+    met: set[tuple[int | None, str, str]] = set()
+    for f in found:
+        if f.n in constant:
+            continue
+        kind = f.text.split(":")[0].split("(")[0]
+        kind = "subset" if "where only" in kind else "layout" if "contiguous" in kind else kind
+        kind = "scale" if "times as" in kind else kind
+        if (f.n, f.level, kind) in met:
+            continue
+        met.add((f.n, f.level, kind))
+        levels[f.level].setdefault(f.n, []).append(f.text)
+    return FindingsByLevel(levels[WRONG], levels[FRAGILE], levels[REMARK])
+
+
+def remarks_on_second_order(second: str) -> list[str]:
+    if second == "constant":
+        return [
+            "the second backward is silently 0: the gradients are constants for autograd; mark "
+            "backward with torch.autograd.function.once_differentiable, or derive it"
+        ]
+    if second == "nan":
+        return ["the second backward has nan or inf where that of the forward is finite"]
+    if second == "wrong":
+        return [
+            "the second backward is silently wrong: autograd takes for constants what forward "
+            "computed and saved, and what backward rounds; mark backward with "
+            "torch.autograd.function.once_differentiable, or compute it from the inputs"
+        ]
+    return []

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from derive.algebra.interpret import Array
-from derive.auditing.evidence import Evidence
-from derive.auditing.messages import scaled
+from derive.auditing.evidence import Evidence, as_number
 from derive.auditing.points import is_tensor
-from derive.auditing.ratio_fit import as_number
+from derive.auditing.terms import scaled
 
 _LEAST = 2
 """At least this many points have to agree."""

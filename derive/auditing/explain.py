@@ -15,18 +15,18 @@ import numpy as np
 
 from derive.algebra.expr import Expr, Index, Mul, Reduce, free_indices
 from derive.algebra.interpret import Array
-from derive.auditing.evidence import Evidence, has_inverse_sizes
-from derive.auditing.messages import described, scaled
+from derive.auditing.evidence import Evidence, as_number, as_product, has_inverse_sizes
 from derive.auditing.model import Model
 from derive.auditing.points import is_tensor
-from derive.auditing.ratio_fit import as_number, as_product
 from derive.auditing.terms import (
     Change,
     changes,
+    described,
     everywhere,
     factors_left_out,
     multiples,
     replacements,
+    scaled,
     terms,
 )
 from derive.reports.formula import Formula

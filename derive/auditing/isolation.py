@@ -11,8 +11,10 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from select import select
 from typing import Any, TypeVar
 
@@ -151,3 +153,48 @@ def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) ->
         code = 70
     finally:
         os._exit(code)
+
+
+# --------------------------------------------------------------------------------------- time limit
+# Limit the CPU seconds of a block, such as the search for an explanation.
+
+_AGAIN = 0.2
+"""Seconds until the signal repeats, since a handler for all errors may swallow one."""
+
+
+class _OverError(BaseException):
+    """The time is over. Not an Exception, so that no ``except Exception`` catches it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Leave the block after this CPU time, without an error.
+
+    Signals reach the main thread only, so other threads have no limit.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGPROF"):
+        yield
+        return
+    is_on = True
+
+    def over(number: int, frame: Any) -> None:
+        if is_on:
+            raise _OverError
+
+    def unraised(error: Any) -> None:
+        # A weakref callback that is interrupted would print the error.
+        if error.exc_type is not _OverError:
+            hook(error)
+
+    hook, sys.unraisablehook = sys.unraisablehook, unraised
+    before = signal.signal(signal.SIGPROF, over)
+    signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
+    try:
+        yield
+    except _OverError:
+        pass
+    finally:
+        is_on = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+        sys.unraisablehook = hook

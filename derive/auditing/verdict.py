@@ -10,17 +10,23 @@ from derive.auditing.conditions import (
     REMARK,
     WRONG,
     AuditFinding,
+    FindingsByLevel,
     Judge,
     by_how_much,
+    by_level,
+    remarks_on_second_order,
     runs,
     widened,
 )
-from derive.auditing.double_backward import second_order
-from derive.auditing.example_groups import call_groups
-from derive.auditing.example_inputs import kept_on_ctx, told_constants, with_wide_modules
+from derive.auditing.examples import (
+    call_groups,
+    counterexample,
+    kept_on_ctx,
+    told_constants,
+    with_wide_modules,
+)
 from derive.auditing.explanation import Explanation, explanation
-from derive.auditing.findings import FindingsByLevel, by_level, remarks_on_second_order
-from derive.auditing.forward import Subject
+from derive.auditing.forward import Subject, check_reference
 from derive.auditing.gradients import (
     Outcome,
     error_line,
@@ -28,13 +34,12 @@ from derive.auditing.gradients import (
     near,
     outcome,
     random_cotangents,
+    second_order,
     with_raw,
 )
 from derive.auditing.isolation import Enter, isolated
 from derive.auditing.points import is_float, is_tensor
-from derive.auditing.reference_gradients import check_reference
 from derive.auditing.report import InputVerdict, Report
-from derive.auditing.shrink import counterexample
 from derive.auditing.structure import structure_of
 from derive.errors import DeriveError
 from derive.notation.operation import Operation

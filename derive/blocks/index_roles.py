@@ -12,22 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from derive.algebra.expr import (
-    Access,
-    Composite,
-    Expr,
-    Index,
-    Iverson,
-    Pow,
-    Reduce,
-    Size,
-    accesses,
-    free_indices,
-    num,
-    product_of,
-    sort_key,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.substitution import fresh_numbered, substitute
 from derive.algebra.substitution import replace as replaced
 from derive.errors import DeriveError
@@ -45,7 +30,7 @@ class Roles:
     """
 
     equations: tuple[Equation, ...]
-    index: Index
+    index: ex.Index
     rows: Mapping[str, int]
     sums: frozenset[str]
 
@@ -73,7 +58,7 @@ def roles(op: Operation, letter: str) -> Roles:
         if axis is not None and wanted and readings <= {axis}:
             rows[equation.name] = axis
         looped = equation.name in rows or equation.name in sums
-        for access in accesses(equation.body):
+        for access in ex.accesses(equation.body):
             at = {n for n, e in enumerate(access.positions) if e is index} if looped else set()
             own = places.get(access.tensor)
             # If n is at several axes, the first is sliced with the block.
@@ -83,23 +68,23 @@ def roles(op: Operation, letter: str) -> Roles:
     return Roles(tuple(equations), index, rows, sums)
 
 
-def _index_axis(equation: Equation, index: Index) -> int | None:
+def _index_axis(equation: Equation, index: ex.Index) -> int | None:
     """The axis of the index on the left side of the equation."""
     return next((n for n, i in enumerate(equation.axes) if i is index), None)
 
 
-def block_error(index: Index, why: str) -> DeriveError:
+def block_error(index: ex.Index, why: str) -> DeriveError:
     """The error that the index cannot be processed in blocks."""
     return DeriveError(f"index {index.name} cannot be processed in blocks: {why}")
 
 
-def _block_index(op: Operation, letter: str) -> Index:
+def _block_index(op: Operation, letter: str) -> ex.Index:
     """The index with this letter; an error if it cannot be processed in blocks."""
     axes = [*(a for t in op.inputs for a in t.axes), *(a for e in op.equations for a in e.axes)]
-    every = (part for e in (*axes, *(e.body for e in op.equations)) for part in walk(e))
-    found: dict[str, Index] = {}
+    every = (part for e in (*axes, *(e.body for e in op.equations)) for part in ex.walk(e))
+    found: dict[str, ex.Index] = {}
     for part in every:
-        if isinstance(part, Index) and not part.name.endswith("'"):
+        if isinstance(part, ex.Index) and not part.name.endswith("'"):
             found.setdefault(part.name, part)
     if letter not in found:
         known = ", ".join(found) or "none"
@@ -108,7 +93,7 @@ def _block_index(op: Operation, letter: str) -> Index:
     if index.group:
         raise block_error(index, f"*{letter} is a group of axes")
     for axis in axes:
-        if isinstance(axis, Composite) and index in axis.args:
+        if isinstance(axis, ex.Composite) and index in axis.args:
             raise block_error(index, f"it is part of the composite axis ({_spoken(axis)})")
     extent = next(e for e in op.extents if e.name == index.extent)
     if not extent.sources:
@@ -121,22 +106,22 @@ def _block_index(op: Operation, letter: str) -> Index:
     return index
 
 
-def _spoken(axis: Composite) -> str:
-    return " ".join(part.name if isinstance(part, Index) else repr(part) for part in axis.args)
+def _spoken(axis: ex.Composite) -> str:
+    return " ".join(part.name if isinstance(part, ex.Index) else repr(part) for part in axis.args)
 
 
-def _of_index(equation: Equation, index: Index) -> Equation:
+def _of_index(equation: Equation, index: ex.Index) -> Equation:
     """The equation with its only index of that extent renamed to the block index."""
-    every = [part for e in (*equation.axes, equation.body) for part in walk(e)]
-    alike = {e for e in every if isinstance(e, Index) and e.extent == index.extent}
+    every = [part for e in (*equation.axes, equation.body) for part in ex.walk(e)]
+    alike = {e for e in every if isinstance(e, ex.Index) and e.extent == index.extent}
     if len(alike) != 1 or index in alike:
         return equation
     (other,) = alike
-    names = {e.name for e in every if isinstance(e, Index)}
+    names = {e.name for e in every if isinstance(e, ex.Index)}
     if other.group or index.name in names:
         return equation
 
-    def renamed(e: Expr) -> Expr:
+    def renamed(e: ex.Expr) -> ex.Expr:
         return replaced(e, lambda part: index if part is other else None)
 
     axes = tuple(renamed(axis) for axis in equation.axes)
@@ -146,74 +131,78 @@ def _of_index(equation: Equation, index: Index) -> Equation:
 # -------------------------------------------------------------------- sums
 
 
-def _is_index_sum(equation: Equation, index: Index, body: Expr | None = None) -> bool:
+def _is_index_sum(equation: Equation, index: ex.Index, body: ex.Expr | None = None) -> bool:
     """True if the equation is exactly a sum over the index."""
     whole = equation.body
-    is_sum = isinstance(whole, Reduce) and whole.kind == "sum" and index in whole.indices
+    is_sum = isinstance(whole, ex.Reduce) and whole.kind == "sum" and index in whole.indices
     return is_sum and (body is None or body is whole)
 
 
-def _sums_apart(equation: Equation, index: Index, taken: set[str]) -> Iterator[Equation]:
+def _sums_apart(equation: Equation, index: ex.Index, taken: set[str]) -> Iterator[Equation]:
     """The equation, preceded by an equation for each full sum over the index that it contains."""
     body = equation.body
-    if isinstance(body, Reduce) and body.kind == "sum" and _is_over(body, index):
+    if isinstance(body, ex.Reduce) and body.kind == "sum" and _is_over(body, index):
         yield replace(equation, body=_with_block_index(body, index))
         return
     made: list[Equation] = []
 
-    def named(total: Reduce) -> Expr:
-        order = [i for i in equation.axes if i in free_indices(total)]
-        rest = sorted(free_indices(total) - set(order), key=sort_key)
+    def named(total: ex.Reduce) -> ex.Expr:
+        order = [i for i in equation.axes if i in ex.free_indices(total)]
+        rest = sorted(ex.free_indices(total) - set(order), key=ex.sort_key)
         axes = (*order, *rest)
         name = fresh_numbered(f"{equation.name}_sum", taken)
         taken.add(name)
         made.append(Equation(name, axes, total, "float", equation.line, equation.column))
-        return Access(name, axes)
+        return ex.Access(name, axes)
 
-    def visit(e: Expr) -> Expr | None:
-        if not isinstance(e, Reduce) or e.kind not in _SUMS or not _is_over(e, index):
+    def visit(e: ex.Expr) -> ex.Expr | None:
+        if not isinstance(e, ex.Reduce) or e.kind not in _SUMS or not _is_over(e, index):
             return None
         e = _with_block_index(e, index)
-        total = named(Reduce("sum", e.indices, e.body, e.condition))
+        total = named(ex.Reduce("sum", e.indices, e.body, e.condition))
         if e.kind == "sum":
             return total
         if e.condition is None:
-            count = product_of([Size(i.extent) for i in e.indices])
+            count = ex.product_of([ex.Size(i.extent) for i in e.indices])
         else:
-            count = named(Reduce("sum", e.indices, Iverson(e.condition), None))
-        return product_of([total, Pow(count, num(-1))])
+            count = named(ex.Reduce("sum", e.indices, ex.Iverson(e.condition), None))
+        return ex.product_of([total, ex.Pow(count, ex.num(-1))])
 
     body = replaced(body, visit)
     yield from made
     yield replace(equation, body=body)
 
 
-def _is_over(e: Reduce, index: Index) -> bool:
+def _is_over(e: ex.Reduce, index: ex.Index) -> bool:
     """True if a reduction runs over the whole index, independent of its value outside."""
     bound = [i for i in e.indices if i.extent == index.extent and _unprimed(i) == index.name]
-    return len(bound) == 1 and index not in free_indices(e)
+    return len(bound) == 1 and index not in ex.free_indices(e)
 
 
-def _unprimed(i: Index) -> str:
+def _unprimed(i: ex.Index) -> str:
     return i.name.rstrip("'")
 
 
-def _with_block_index(e: Reduce, index: Index) -> Reduce:
+def _with_block_index(e: ex.Reduce, index: ex.Index) -> ex.Reduce:
     """The reduction with its bound index renamed to the block index."""
     own = next(i for i in e.indices if i.extent == index.extent and _unprimed(i) == index.name)
     if own is index:
         return e
     inner = substitute(e.body, {own: index})
     condition = None if e.condition is None else substitute(e.condition, {own: index})
-    return Reduce(e.kind, tuple(index if i is own else i for i in e.indices), inner, condition)
+    return ex.Reduce(e.kind, tuple(index if i is own else i for i in e.indices), inner, condition)
 
 
-def _check(equation: Equation, index: Index) -> None:
+def _check(equation: Equation, index: ex.Index) -> None:
     """Raise an error if an equation uses the index in a way that blocks do not allow."""
-    for e in walk(equation.body):
-        if isinstance(e, Reduce) and _is_over(e, index) and not _is_index_sum(equation, index, e):
+    for e in ex.walk(equation.body):
+        if (
+            isinstance(e, ex.Reduce)
+            and _is_over(e, index)
+            and not _is_index_sum(equation, index, e)
+        ):
             raise block_error(index, f"equation {equation.name} computes the {e.kind} over it")
-        if isinstance(e, Access) and any(
+        if isinstance(e, ex.Access) and any(
             position is not index and index in _outside_of_reads(position)
             for position in e.positions
         ):
@@ -221,10 +210,10 @@ def _check(equation: Equation, index: Index) -> None:
             raise block_error(index, what)
 
 
-def _outside_of_reads(e: Expr) -> set[Index]:
+def _outside_of_reads(e: ex.Expr) -> set[ex.Index]:
     """The indices of a position, except those inside reads."""
-    if isinstance(e, Access):
+    if isinstance(e, ex.Access):
         return set()
-    if isinstance(e, Index):
+    if isinstance(e, ex.Index):
         return {e}
     return set().union(*map(_outside_of_reads, e.parts()))

@@ -8,39 +8,75 @@ saves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Access,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Mul,
-    Num,
-    Reduce,
-    free_indices,
-    sum_of,
-)
+from derive.algebra import expr as ex
+from derive.algebra.factor import to_tree
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import ONE, ZERO, Poly, Term, add, atom, make_term, mul, poly, sum_over
-from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rule, Rules, Step
-from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.algebra.rules import (
+    DELTA_RULES,
+    FUNCTION_RULES,
+    Log,
+    Rule,
+    Rules,
+    Step,
+    eliminate_deltas,
+    simplify,
+)
 from derive.algebra.substitution import rename_apart, substitute
-from derive.algebra.to_tree import to_tree
 from derive.budget import at
 from derive.calculus.bracket_rules import without_rectified, zero_rule
 from derive.calculus.chain_rule import partial_of_let, reads
 from derive.calculus.fold import fold_rules, masked_fold
+from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets, is_named_sum
-from derive.calculus.positions import bounds_of
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.softmax import with_values_named
-from derive.calculus.step_log import StepLog
 from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
+
+# ----------------------------------------------------------------------------------------- step log
+# The steps that led to a formula, concatenated lazily when they are read.
+#
+# A formula at the end of a long chain includes the steps of every formula before it; most are never
+# shown.
+
+
+@dataclass(frozen=True, eq=False)
+class StepLog:
+    """Steps after those of two earlier trails: of the formula, and of the one inlined into it."""
+
+    own: tuple[Step, ...] = ()
+    before: StepLog | None = None
+    taken: StepLog | None = None
+
+    def then(self, own: Sequence[Step], taken: StepLog | None = None) -> StepLog:
+        """Append the steps of ``taken`` that are not in this trail, and then ``own``."""
+        return StepLog(tuple(own), self, taken)
+
+    def __iter__(self) -> Iterator[Step]:
+        """All steps in order, without duplicates from shared trails."""
+        found: dict[StepLog, tuple[Step, ...]] = {}
+        pending: list[StepLog] = [self]
+        while pending:
+            trail = pending[-1]
+            parts = [p for p in (trail.before, trail.taken) if p is not None]
+            missing = [p for p in parts if p not in found]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            before = () if trail.before is None else found[trail.before]
+            taken = () if trail.taken is None else found[trail.taken]
+            known = set(before) if taken else set()
+            found[trail] = (*(s for s in taken if s not in known), *before, *trail.own)
+        yield from found[self]
+
+
+# ------------------------------------------------------------------------------------------ adjoint
 
 
 @dataclass(frozen=True)
@@ -49,7 +85,7 @@ class Adjoint:
 
     tensor: str
     name: str
-    formals: tuple[Index, ...]
+    formals: tuple[ex.Index, ...]
     body: Poly
     steps: StepLog
 
@@ -131,7 +167,7 @@ class _Sweep:
     """The sum of the contributions, by tensor."""
     adjoints: list[Adjoint] = field(default_factory=list)
     logs: dict[str, Log] = field(default_factory=dict)
-    pulled: dict[str, list[Expr]] = field(default_factory=dict)
+    pulled: dict[str, list[ex.Expr]] = field(default_factory=dict)
     """The same contributions as shown to a reader: cotangent times partial derivative."""
 
     def __post_init__(self) -> None:
@@ -143,13 +179,13 @@ class _Sweep:
         made |= {a.name: a.as_let() for a in adjoints}
 
     def finished(
-        self, tensor: str, name: str, formals: tuple[Index, ...], made: dict[str, Let]
+        self, tensor: str, name: str, formals: tuple[ex.Index, ...], made: dict[str, Let]
     ) -> Adjoint:
         """The adjoint of a tensor, with its deltas eliminated."""
         at(f"the gradient of {self.lets.display_name(tensor)}")
         values, log = NamedValues(self.lets, tensor), self.logs.get(tensor, [])
         total, pulled = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
-        before = to_tree(total) if not pulled else sum_of(pulled)
+        before = to_tree(total) if not pulled else ex.sum_of(pulled)
         rule = Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, total)
         body, steps = finish((name, formals), total, rule, self.rules, log, values)
         self.keep(values.found, made)
@@ -166,8 +202,8 @@ class _Sweep:
         log: Log = []
         folded = simplify(partial, (self.masked,), log)
         cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
-        product = Mul((to_tree(cotangent), to_tree(folded)))
-        self.pulled.setdefault(tensor, []).append(Reduce("sum", j, product) if j else product)
+        product = ex.Mul((to_tree(cotangent), to_tree(folded)))
+        self.pulled.setdefault(tensor, []).append(ex.Reduce("sum", j, product) if j else product)
         rule = f"partial derivative of {lets.display_name(let.name)}"
         taken = Step(rule, "∂X[j]/∂X[i] = δ(i, j)", partial, partial)
         between = (
@@ -195,12 +231,12 @@ def _cotangents(
 
 def unit_axes(op: Operation) -> tuple[Rule, ...]:
     """Rules that replace an index with a single value by 0."""
-    single = {e.name for e in op.extents if isinstance(e.size, Num) and e.size.value == 1}
+    single = {e.name for e in op.extents if isinstance(e.size, ex.Num) and e.size.value == 1}
 
     def apply(t: Term) -> Poly | None:
         for f in t.factors:
-            if isinstance(f, Delta) and isinstance(f.position, Num) and f.position.value == 0:
-                if isinstance(f.axis, Index) and f.axis.extent in single:
+            if isinstance(f, ex.Delta) and isinstance(f.position, ex.Num) and f.position.value == 0:
+                if isinstance(f.axis, ex.Index) and f.axis.extent in single:
                     rest = [x for x in t.factors if x is not f]
                     return poly([make_term(t.coef, t.binders, rest)])
         return None
@@ -216,12 +252,12 @@ def _at_the_outputs(
     """The initial adjoints of the outputs: the given cotangents, or 1 for a loss without one."""
     if not cotangents and loss is not None:
         return {loss: ONE}
-    return {name: atom(Access(given, lets[name].formals)) for name, given in cotangents}
+    return {name: atom(ex.Access(given, lets[name].formals)) for name, given in cotangents}
 
 
-def _plain_indices(axes: Sequence[object]) -> tuple[Index, ...]:
-    assert all(isinstance(i, Index) for i in axes)
-    return tuple(i for i in axes if isinstance(i, Index))
+def _plain_indices(axes: Sequence[object]) -> tuple[ex.Index, ...]:
+    assert all(isinstance(i, ex.Index) for i in axes)
+    return tuple(i for i in axes if isinstance(i, ex.Index))
 
 
 def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[str]) -> set[str]:
@@ -235,7 +271,7 @@ def active_equations(lets: Lets, inputs: Collection[str], variables: frozenset[s
     return moving
 
 
-def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slope: Poly) -> Poly:
+def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], slope: Poly) -> Poly:
     """The brackets common to all terms of an adjoint, where they must guard a slope.
 
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
@@ -245,18 +281,20 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[Index], slop
     if not terms or not any(values.may_fail(f) for t in slope.terms for f in t.factors):
         return ONE
     inside = frozenset(adjoint.formals)
-    masks = [f for f in terms[0].factors if isinstance(f, Iverson) and free_indices(f) <= inside]
+    masks = [
+        f for f in terms[0].factors if isinstance(f, ex.Iverson) and ex.free_indices(f) <= inside
+    ]
     shared = [m for m in masks if all(m in t.factors for t in terms)]
     guard = poly([make_term(Fraction(1), (), shared)])
     whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
     return whole
 
 
-def _name_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
-    return atom(Access(adjoint.name, tuple(positions)))
+def _name_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
+    return atom(ex.Access(adjoint.name, tuple(positions)))
 
 
-def _value_at(adjoint: Adjoint, positions: Sequence[Index]) -> Poly:
+def _value_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
     body = substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
     return body
 
@@ -269,7 +307,7 @@ class NamedValues:
     tensor: str
     found: list[Adjoint] = field(default_factory=list)
 
-    def named(self, p: Poly, formals: tuple[Index, ...], rules: Rules, log: Log) -> Poly:
+    def named(self, p: Poly, formals: tuple[ex.Index, ...], rules: Rules, log: Log) -> Poly:
         """p with a name for Y where it is P*(Y - Sum_k P*Y), and Y is a sum."""
         while (found := with_values_named(self.lets, p, formals, f"@{self.tensor}~")) is not None:
             _, whole = found
@@ -287,7 +325,7 @@ class NamedValues:
 
 
 def finish(
-    subject: tuple[str, tuple[Index, ...]],
+    subject: tuple[str, tuple[ex.Index, ...]],
     p: Poly,
     rule: Step,
     rules: Rules,
@@ -305,7 +343,7 @@ def finish(
     return p, StepLog((*before, *with_subject(subject, log)))
 
 
-def with_subject(subject: tuple[str, tuple[Index, ...]], log: Log) -> list[Step]:
+def with_subject(subject: tuple[str, tuple[ex.Index, ...]], log: Log) -> list[Step]:
     """Set the subject of each step that has none."""
     return [step if step.subject[0] else replace(step, subject=subject) for step in log]
 
@@ -325,11 +363,11 @@ def _is_product_adjoint(lets: Lets, adjoint: Adjoint) -> bool:
     if len(adjoint.body.terms) != 1:
         return False
     (t,) = adjoint.body.terms
-    read = (lets.get(f.tensor) for f in t.factors if isinstance(f, Access))
+    read = (lets.get(f.tensor) for f in t.factors if isinstance(f, ex.Access))
     return _is_tensor_product(t) and not any(let is not None and is_named_sum(let) for let in read)
 
 
 def _is_tensor_product(t: Term) -> bool:
     """True if t is a product of tensors, or a number."""
     plain = not t.factors or t.coef == 1
-    return plain and not t.binders and all(isinstance(f, Access) for f in t.factors)
+    return plain and not t.binders and all(isinstance(f, ex.Access) for f in t.factors)

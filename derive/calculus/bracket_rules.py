@@ -18,28 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Not,
-    Num,
-    Param,
-    Pow,
-    Rel,
-    free_indices,
-    num,
-    sort_key,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, base_and_power, make_term, poly
-from derive.algebra.rules import Rule, Step
-from derive.algebra.simplify import Log
+from derive.algebra.rules import Log, Rule, Step
 from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import lone_atom, rebuilt_term
 from derive.calculus.lets import Find, Lets
@@ -52,7 +35,7 @@ def zero_rule(lets: Lets) -> Rule:
     values = ValueFacts(lets.get)
 
     def apply(t: Term) -> Poly | None:
-        if any(isinstance(e, Access) and lets.get(e.tensor) for e in walk(t)):
+        if any(isinstance(e, ex.Access) and lets.get(e.tensor) for e in ex.walk(t)):
             return None
         gone = [f for f in t.factors if _is_needless(f, t)]
         rest = [f for f in t.factors if f not in gone]
@@ -63,33 +46,35 @@ def zero_rule(lets: Lets) -> Rule:
     return Rule("zero", "p·[p ≠ 0] = p, relu(u)·[u > 0] = relu(u)", "the number of factors", apply)
 
 
-def _is_needless(f: Expr, t: Term) -> bool:
+def _is_needless(f: ex.Expr, t: Term) -> bool:
     """True if f is a bracket that excludes only zeros of another factor."""
-    condition = f.condition if isinstance(f, Iverson) else None
-    if isinstance(condition, Not) and isinstance(condition.arg, Rel):
+    condition = f.condition if isinstance(f, ex.Iverson) else None
+    if isinstance(condition, ex.Not) and isinstance(condition.arg, ex.Rel):
         c = condition.arg
         of = _rectified(c.left) or c.left
         rectified = (_rectified(base) for base, n in map(base_and_power, t.factors) if n > 0)
         return c.op == "<=" and c.right is ZERO and of in rectified
-    if not isinstance(condition, Rel) or condition.op != "!=":
+    if not isinstance(condition, ex.Rel) or condition.op != "!=":
         return False
     sides = tuple(map(lone_atom, condition.parts()))
     return any(
-        isinstance(p, Param) and zero is num(0) and any(_is_zero_with(g, p) for g in t.factors)
+        isinstance(p, ex.Param)
+        and zero is ex.num(0)
+        and any(_is_zero_with(g, p) for g in t.factors)
         for p, zero in (sides, sides[::-1])
     )
 
 
-def _rectified(e: Expr) -> Expr | None:
+def _rectified(e: ex.Expr) -> ex.Expr | None:
     """u if e is relu(u)."""
     e = lone_atom(e)
-    return e.args[0] if isinstance(e, Call) and e.function == "relu" else None
+    return e.args[0] if isinstance(e, ex.Call) and e.function == "relu" else None
 
 
-def _is_zero_with(g: Expr, p: Param) -> bool:
+def _is_zero_with(g: ex.Expr, p: ex.Param) -> bool:
     """True if g is a power of p that is 0 where p is."""
     match g:
-        case Pow(base, Num(exponent)):
+        case ex.Pow(base, ex.Num(exponent)):
             return base is p and exponent > 0
     return g is p
 
@@ -97,16 +82,16 @@ def _is_zero_with(g: Expr, p: Param) -> bool:
 _MOST = 200
 """At most this many candidate witnesses are tried."""
 
-_NOWHERE: Mapping[Index, Expr] = {}
+_NOWHERE: Mapping[ex.Index, ex.Expr] = {}
 
 
 def witness_rule(lets: Lets) -> Rule:
     """The rule for existential brackets over these definitions."""
 
     def witnessed(t: Term) -> Poly | None:
-        here = {*free_indices(t), *t.binders}
+        here = {*ex.free_indices(t), *t.binders}
         for n, m in enumerate(t.factors):
-            if isinstance(m, Iverson) and is_witnessed(lets.get, lets.bounds, m.condition, here):
+            if isinstance(m, ex.Iverson) and is_witnessed(lets.get, lets.bounds, m.condition, here):
                 return rebuilt_term(t, t.binders, [*t.factors[:n], *t.factors[n + 1 :]])
             bare = without_witnessed(lets.get, lets.bounds, m, here)
             if bare is not m:
@@ -122,36 +107,40 @@ def witness_rule(lets: Lets) -> Rule:
 
 
 def without_witnessed(
-    find: Find, bounds: Bounds, e: Expr, here: Iterable[Index], at: Mapping[Index, Expr] = _NOWHERE
-) -> Expr:
+    find: Find,
+    bounds: Bounds,
+    e: ex.Expr,
+    here: Iterable[ex.Index],
+    at: Mapping[ex.Index, ex.Expr] = _NOWHERE,
+) -> ex.Expr:
     """e without the existential conditions of guards that an index in ``here`` witnesses.
 
     ``at`` maps indices of e to their values.
     """
 
-    def visit(part: Expr) -> Expr | None:
-        if not isinstance(part, Guard):
+    def visit(part: ex.Expr) -> ex.Expr | None:
+        if not isinstance(part, ex.Guard):
             return None
         asked = list(conditions_of(part.condition))
         left = [c for c in asked if not is_witnessed(find, bounds, substitute(c, at), here)]
         if len(left) == len(asked):
             return None
-        return Guard(conjunction(left), part.position, part.elsewhere) if left else part.position
+        return ex.Guard(conjunction(left), part.position, part.elsewhere) if left else part.position
 
     return replace(e, visit)
 
 
-def is_witnessed(find: Find, bounds: Bounds, asked: Expr, here: Iterable[Index]) -> bool:
+def is_witnessed(find: Find, bounds: Bounds, asked: ex.Expr, here: Iterable[ex.Index]) -> bool:
     """True if some index in ``here`` satisfies an existential condition."""
-    let = find(asked.tensor) if isinstance(asked, Access) else None
+    let = find(asked.tensor) if isinstance(asked, ex.Access) else None
     if let is None or let.kind != "any" or let.condition is not None:
         return False
     body = as_atom(let.body)
-    if not isinstance(body, Iverson):
+    if not isinstance(body, ex.Iverson):
         return False
-    assert isinstance(asked, Access)
+    assert isinstance(asked, ex.Access)
     # A guarded position matters only where its condition holds, so compare what it guards.
-    bare = [p.position if isinstance(p, Guard) else p for p in asked.positions]
+    bare = [p.position if isinstance(p, ex.Guard) else p for p in asked.positions]
     there = dict(zip(let.formals, bare, strict=True))
     return any(
         all(
@@ -162,16 +151,16 @@ def is_witnessed(find: Find, bounds: Bounds, asked: Expr, here: Iterable[Index])
     )
 
 
-def _certainly_holds(bounds: Bounds, c: Expr) -> bool:
-    same = isinstance(c, Rel) and c.op == "==" and c.left is c.right
+def _certainly_holds(bounds: Bounds, c: ex.Expr) -> bool:
+    same = isinstance(c, ex.Rel) and c.op == "==" and c.left is c.right
     return same or bounds.holds(c) is True
 
 
 def _witness_bindings(
-    indices: Iterable[Index], binders: tuple[Index, ...]
-) -> Iterator[dict[Index, Expr]]:
+    indices: Iterable[ex.Index], binders: tuple[ex.Index, ...]
+) -> Iterator[dict[ex.Index, ex.Expr]]:
     """Substitutions of indices in scope for the binders, of equal extents."""
-    here = sorted(indices, key=sort_key)
+    here = sorted(indices, key=ex.sort_key)
     choices = [[i for i in here if (i.extent, i.group) == (b.extent, b.group)] for b in binders]
     for n, chosen in enumerate(product(*choices)):
         if n == _MOST:
@@ -181,7 +170,7 @@ def _witness_bindings(
 
 def without_rectified(p: Poly, log: Log) -> Poly:
     """p with such brackets rewritten, and a log entry if there are any."""
-    whole: Expr = p
+    whole: ex.Expr = p
     made = replace(whole, _relu_argument_sign)
     assert isinstance(made, Poly)
     if made is not p:
@@ -189,9 +178,9 @@ def without_rectified(p: Poly, log: Log) -> Poly:
     return made
 
 
-def _relu_argument_sign(part: Expr) -> Expr | None:
+def _relu_argument_sign(part: ex.Expr) -> ex.Expr | None:
     """e <= 0 for relu(e) <= 0: both are false for a nan."""
-    if not isinstance(part, Rel) or part.op != "<=" or part.right is not ZERO:
+    if not isinstance(part, ex.Rel) or part.op != "<=" or part.right is not ZERO:
         return None
     inner = _rectified(part.left)
-    return None if inner is None else Rel("<=", inner, ZERO)
+    return None if inner is None else ex.Rel("<=", inner, ZERO)

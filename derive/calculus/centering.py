@@ -17,17 +17,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Composite,
-    Expr,
-    Index,
-    Size,
-    accesses,
-    free_indices,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -42,12 +32,10 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.rules import Rules
-from derive.algebra.simplify import simplify
+from derive.algebra.rules import Rules, simplify
 from derive.algebra.squares import RobustCenter, Square, square_to_open
 from derive.calculus.adjoint import Adjoint, Backward
-from derive.calculus.fold import fold_rules
-from derive.calculus.instances import Multiple, multiples
+from derive.calculus.fold import Multiple, fold_rules, multiples
 from derive.calculus.lets import Let, Lets
 from derive.calculus.softmax import recognise_under
 from derive.calculus.value_analysis import Facts, ValueFacts
@@ -92,7 +80,7 @@ class _Differences:
     integers: frozenset[str]
     values: ValueFacts
     formed: set[str] = field(default_factory=set)
-    _known: dict[Expr, Expr] = field(default_factory=dict)
+    _known: dict[ex.Expr, ex.Expr] = field(default_factory=dict)
     _centred: dict[Poly, Poly | None] = field(default_factory=dict)
 
     @classmethod
@@ -104,9 +92,9 @@ class _Differences:
 
     # ---------------------------------------------------------------- squares
 
-    def look(self, body: Expr | None) -> None:
+    def look(self, body: ex.Expr | None) -> None:
         """Record the differences of an equation that must be formed."""
-        for t in () if body is None else walk(body):
+        for t in () if body is None else ex.walk(body):
             square = square_to_open(t) if isinstance(t, Term) else None
             if square is not None and not self._is_safe(square):
                 self.formed.add(self._as_let(square.base).tensor)
@@ -117,21 +105,21 @@ class _Differences:
         A factor that has only the common axes scales all differences alike. Sides that are centered
         are no larger than the differences.
         """
-        factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, Access)]
+        factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, ex.Access)]
         own = (
-            free_indices(square.base)
+            ex.free_indices(square.base)
             if self.centred(square.base) is None
             else _unshared_axes(square.base)
         )
-        inside = (f for f in (*square.inside, *factors) if free_indices(f) & own)
+        inside = (f for f in (*square.inside, *factors) if ex.free_indices(f) & own)
         return all(self._facts(f).moderate for f in inside)
 
-    def _facts(self, e: Expr) -> Facts:
+    def _facts(self, e: ex.Expr) -> Facts:
         return self.values.facts(recognise_under(e, self.lets.get, ()))
 
-    def _as_let(self, base: Poly) -> Access:
+    def _as_let(self, base: Poly) -> ex.Access:
         found = as_atom(self.lets.reduction("sum", (), base))
-        assert isinstance(found, Access)
+        assert isinstance(found, ex.Access)
         return found
 
     def _is_formed(self, base: Poly) -> bool:
@@ -148,7 +136,7 @@ class _Differences:
         assert isinstance(new, Poly)
         return new
 
-    def nested(self, e: Expr) -> Expr:
+    def nested(self, e: ex.Expr) -> ex.Expr:
         """e, flat, with every difference in it centered or formed."""
         found = self._known.get(e)
         if found is None:
@@ -156,7 +144,7 @@ class _Differences:
             if isinstance(found, Poly):
                 for base in self._bases:
                     found = self._recombined(found, base, lambda p: p)
-            if not isinstance(found, Access):
+            if not isinstance(found, ex.Access):
                 found = found.map(self.nested)
             if isinstance(found, Poly):
                 found = add(ZERO, *map(self._opened, found.terms))
@@ -187,14 +175,14 @@ class _Differences:
 
     def _centred_sides(self, base: Poly) -> Poly | None:
         sides = _sides_by_axes(base)
-        read = [[a.tensor for a in accesses(side)] for side in sides]
+        read = [[a.tensor for a in ex.accesses(side)] for side in sides]
         if len(sides) < 2 or not all(read) or self.integers.issuperset(chain(*read)):
             return None
         if not all(
-            _is_plain_position(position) for a in accesses(base) for position in a.positions
+            _is_plain_position(position) for a in ex.accesses(base) for position in a.positions
         ):
             return None
-        common = frozenset.intersection(*map(free_indices, sides))
+        common = frozenset.intersection(*map(ex.free_indices, sides))
         first, *others = sorted(sides, key=_simplicity)
         moves, whole = ZERO, ZERO
         for side in others:
@@ -207,11 +195,11 @@ class _Differences:
             moves = self._let(moves, first, "centre", "centre")
         return add(self._named(add(first, moves), first), whole)
 
-    def _centre(self, side: Poly, common: frozenset[Index]) -> Poly:
+    def _centre(self, side: Poly, common: frozenset[ex.Index]) -> Poly:
         """The mean over all axes but the common ones, if most of the side lies about it."""
-        over = sorted(free_indices(side) - common, key=lambda i: i.name)
-        sizes = [power(atom(Size(i.extent)), Fraction(-1)) for i in over]
-        still = Call("detach", (side,))
+        over = sorted(ex.free_indices(side) - common, key=lambda i: i.name)
+        sizes = [power(atom(ex.Size(i.extent)), Fraction(-1)) for i in over]
+        still = ex.Call("detach", (side,))
         mean, square = (mul(sum_over(atom(still, n), over), *sizes) for n in (1, 2))
         mean = self._let(mean, side, "mean", "mean")
         return self._let(atom(RobustCenter(mean, square)), side, "centre", "centre")
@@ -256,10 +244,10 @@ def _loses_digits(multiple: Multiple) -> bool:
     """
     if len({t.coef > 0 for t in multiple.base.terms}) < 2:
         return False
-    sides = [free_indices(multiple.at(side)) for side in _sides_by_axes(multiple.base)]
+    sides = [ex.free_indices(multiple.at(side)) for side in _sides_by_axes(multiple.base)]
     axes = frozenset().union(*sides)
     bound = axes & set(multiple.outer.binders)
-    covered = any(axes <= free_indices(f) for f in multiple.outer.factors)
+    covered = any(axes <= ex.free_indices(f) for f in multiple.outer.factors)
     return bool(bound - frozenset.intersection(*sides)) or (bool(bound) and not covered)
 
 
@@ -277,23 +265,23 @@ def _common_factor(base: Poly) -> tuple[Poly, Poly]:
 
 def _sides_by_axes(base: Poly) -> list[Poly]:
     """Group the terms by axes: each joins the first maximal set of axes that contains its own."""
-    free = [free_indices(t) for t in base.terms]
+    free = [ex.free_indices(t) for t in base.terms]
     most = [axes for n, axes in enumerate(free) if not any(axes < other for other in free)]
-    groups: dict[frozenset[Index], list[Term]] = {axes: [] for axes in most}
+    groups: dict[frozenset[ex.Index], list[Term]] = {axes: [] for axes in most}
     for t, axes in zip(base.terms, free, strict=True):
         groups[next(g for g in groups if axes <= g)].append(t)
     return [poly(terms) for terms in groups.values()]
 
 
-def _unshared_axes(base: Poly) -> frozenset[Index]:
+def _unshared_axes(base: Poly) -> frozenset[ex.Index]:
     """The axes that some side lacks."""
-    sides = [free_indices(side) for side in _sides_by_axes(base)]
-    return free_indices(base) - frozenset.intersection(*sides)
+    sides = [ex.free_indices(side) for side in _sides_by_axes(base)]
+    return ex.free_indices(base) - frozenset.intersection(*sides)
 
 
 def _simplicity(side: Poly) -> tuple[int, int]:
     """A sort key that puts the simplest side last: its mean is the cheapest."""
-    read = [a for t in side.terms for f in t.factors for a in accesses(f)]
+    read = [a for t in side.terms for f in t.factors for a in ex.accesses(f)]
     return -len(side.terms), -len(read)
 
 
@@ -301,13 +289,13 @@ def _sign(side: Poly) -> int:
     return -1 if all(t.coef < 0 for t in side.terms) else 1
 
 
-def _leading_access(side: Poly) -> Access:
+def _leading_access(side: Poly) -> ex.Access:
     """The access that names a side."""
-    return next(a for a in accesses(side))
+    return next(a for a in ex.accesses(side))
 
 
-def _is_plain_position(position: Expr) -> bool:
+def _is_plain_position(position: ex.Expr) -> bool:
     """True if each index value is read once, or the position is read from a tensor."""
-    if isinstance(position, Composite):
+    if isinstance(position, ex.Composite):
         return all(map(_is_plain_position, position.args))
-    return isinstance(position, Index | Access) or not free_indices(position)
+    return isinstance(position, ex.Index | ex.Access) or not ex.free_indices(position)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, walk
+from derive.algebra.factor import to_tree
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.match import match
 from derive.algebra.poly import (
@@ -35,11 +36,9 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.reductions import OTHERS
-from derive.algebra.rules import FUNCTION_RULES
-from derive.algebra.simplify import simplify
+from derive.algebra.rules import FUNCTION_RULES, simplify
 from derive.algebra.substitution import rename_apart, substitute
 from derive.algebra.substitution import replace as replaced
-from derive.algebra.to_tree import to_tree
 from derive.calculus.flatten import flatten
 from derive.calculus.guard_insertion import where_some_is_taken
 from derive.calculus.guards import group_by_indices

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.rules import Rules
-from derive.algebra.simplify import Log, simplify
+from derive.algebra.rules import Log, Rules, simplify
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.bracket_rules import witness_rule
-from derive.calculus.equality_rules import equality_rules, lookup_rule
+from derive.calculus.equality_rules import equality_rules, lookup_rule, shift_rules
 from derive.calculus.fold import fold_rules
 from derive.calculus.guard_insertion import DerivativeGuards, guarded_sums
-from derive.calculus.shifted_deltas import shift_rules
 
 
 def solved(backward: Backward) -> Backward:

@@ -13,33 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import prod
 
-from derive.algebra.expr import (
-    RELATIONS,
-    Access,
-    Add,
-    And,
-    Call,
-    Const,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    accesses,
-    free_indices,
-    sort_key,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.logic import conditions_of, negate
 from derive.algebra.poly import (
     FactoredSum,
@@ -58,9 +32,8 @@ from derive.algebra.poly import (
 from derive.algebra.reductions import CONDITIONS, POSITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.calculus.guard_insertion import guarded_sum, is_certain
-from derive.calculus.guards import group_by_indices
+from derive.calculus.guards import case_of, group_by_indices, only_case
 from derive.calculus.lets import Lets
-from derive.calculus.positions import case_of, only_case
 from derive.calculus.reindexing import reverse_reduction, reverse_sum
 from derive.calculus.stabilise import (
     exponential,
@@ -75,43 +48,43 @@ _MOST_TERMS = 12
 """A product of sums that would have more terms than this is not multiplied out."""
 
 
-def flatten(lets: Lets, e: Expr) -> Poly:
+def flatten(lets: Lets, e: ex.Expr) -> Poly:
     """e as a sum of products; reductions other than sums become lets."""
     if isinstance(e, Poly):
         return e
-    if isinstance(e, Num):
+    if isinstance(e, ex.Num):
         return constant(e.value)
-    if isinstance(e, Const | Index | Size | Param):
+    if isinstance(e, ex.Const | ex.Index | ex.Size | ex.Param):
         return atom(e)
-    if isinstance(e, Access):
-        return atom(Access(e.tensor, tuple(_position(lets, p) for p in e.positions)))
-    if isinstance(e, Guard):
+    if isinstance(e, ex.Access):
+        return atom(ex.Access(e.tensor, tuple(_position(lets, p) for p in e.positions)))
+    if isinstance(e, ex.Guard):
         inner = _position(lets, e.position)
-        if isinstance(inner, Num) and inner.value == 0:
+        if isinstance(inner, ex.Num) and inner.value == 0:
             return atom(inner)
-        return atom(Guard(flatten_condition(lets, e.condition), inner))
-    if isinstance(e, Delta):
-        return atom(Delta(_position(lets, e.axis), _position(lets, e.position)))
-    if isinstance(e, Add):
+        return atom(ex.Guard(flatten_condition(lets, e.condition), inner))
+    if isinstance(e, ex.Delta):
+        return atom(ex.Delta(_position(lets, e.axis), _position(lets, e.position)))
+    if isinstance(e, ex.Add):
         return add(constant(0), *(flatten(lets, a) for a in e.args))
-    if isinstance(e, Mul):
+    if isinstance(e, ex.Mul):
         return _flatten_product(lets, [flatten(lets, a) for a in _mul_factors(e)])
-    if isinstance(e, Pow):
+    if isinstance(e, ex.Pow):
         return _flatten_power(lets, e)
-    if isinstance(e, Call):
+    if isinstance(e, ex.Call):
         return _flatten_call(lets, e)
-    if isinstance(e, Iverson):
+    if isinstance(e, ex.Iverson):
         return _bracket(lets, flatten_condition(lets, e.condition))
-    if isinstance(e, Where):
+    if isinstance(e, ex.Where):
         condition = flatten_condition(lets, e.condition)
         then, other = _branch(lets, condition, e.then), _branch(lets, negate(condition), e.other)
         return add(then, other)
-    if isinstance(e, Reduce):
+    if isinstance(e, ex.Reduce):
         return _reduce(lets, e)
     raise LoweringError(f"{type(e).__name__} is not a number: {e!r}")
 
 
-def flatten_condition(lets: Lets, e: Expr) -> Expr:
+def flatten_condition(lets: Lets, e: ex.Expr) -> ex.Expr:
     """A condition with flat sides, and one orientation for each comparison.
 
     A condition nested within two others gets a name. All of them guard its reads, so that without
@@ -121,78 +94,78 @@ def flatten_condition(lets: Lets, e: Expr) -> Expr:
     found = lets.conditions.get(here)
     if found is None:
         found = _flat_condition(lets, e)
-        if not isinstance(found, And) and _is_guarded_twice(found):
-            named = lets.reduction("sum", (), atom(Iverson(found)), None, "bool", stem="holds")
+        if not isinstance(found, ex.And) and _is_guarded_twice(found):
+            named = lets.reduction("sum", (), atom(ex.Iverson(found)), None, "bool", stem="holds")
             found = as_atom(named)
         lets.conditions[here] = found
     return found
 
 
-def _is_guarded_twice(condition: Expr) -> bool:
+def _is_guarded_twice(condition: ex.Expr) -> bool:
     """True if the guard of some read contains a guarded read itself."""
-    guards = (part.condition for part in walk(condition) if isinstance(part, Guard))
-    return any(isinstance(part, Guard) for c in guards for part in walk(c))
+    guards = (part.condition for part in ex.walk(condition) if isinstance(part, ex.Guard))
+    return any(isinstance(part, ex.Guard) for c in guards for part in ex.walk(c))
 
 
-def _flat_relation(lets: Lets, e: Rel) -> Expr:
+def _flat_relation(lets: Lets, e: ex.Rel) -> ex.Expr:
     left, right = _to_compare(lets, e.left), _to_compare(lets, e.right)
     op = e.op
     numbers = as_atom(left), as_atom(right)
-    if isinstance(numbers[0], Num) and isinstance(numbers[1], Num):
-        return And(()) if RELATIONS[op](numbers[0].value, numbers[1].value) else Or(())
+    if isinstance(numbers[0], ex.Num) and isinstance(numbers[1], ex.Num):
+        return ex.And(()) if ex.RELATIONS[op](numbers[0].value, numbers[1].value) else ex.Or(())
     if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _both_orders(left, right)):
-        return And(())
+        return ex.And(())
     if op in (">", ">="):
         left, right, op = right, left, {">": "<", ">=": "<="}[op]
-    if op in ("==", "!=") and sort_key(right) < sort_key(left):
+    if op in ("==", "!=") and ex.sort_key(right) < ex.sort_key(left):
         left, right = right, left
-    return Rel(op, left, right)
+    return ex.Rel(op, left, right)
 
 
-def _flat_junction(lets: Lets, e: And | Or) -> Expr:
+def _flat_junction(lets: Lets, e: ex.And | ex.Or) -> ex.Expr:
     args = tuple(flatten_condition(lets, a) for a in e.args)
-    if isinstance(e, And):
+    if isinstance(e, ex.And):
         args = tuple(a for a in args if not _is_no_bound(a))
-    neutral, other = (And(()), Or(())) if isinstance(e, And) else (Or(()), And(()))
+    neutral, other = (ex.And(()), ex.Or(())) if isinstance(e, ex.And) else (ex.Or(()), ex.And(()))
     if other in args:
         return other
     args = tuple(a for a in args if a is not neutral)
     return args[0] if len(args) == 1 else type(e)(args)
 
 
-def _flat_condition(lets: Lets, e: Expr) -> Expr:
-    if isinstance(e, Rel):
+def _flat_condition(lets: Lets, e: ex.Expr) -> ex.Expr:
+    if isinstance(e, ex.Rel):
         return _flat_relation(lets, e)
-    if isinstance(e, And | Or):
+    if isinstance(e, ex.And | ex.Or):
         return _flat_junction(lets, e)
-    if isinstance(e, Not):
+    if isinstance(e, ex.Not):
         return negate(flatten_condition(lets, e.arg))
-    if isinstance(e, Iverson):
+    if isinstance(e, ex.Iverson):
         return flatten_condition(lets, e.condition)
-    if isinstance(e, Access):
-        return Access(e.tensor, tuple(_position(lets, p) for p in e.positions))
-    if isinstance(e, Reduce) and e.kind in CONDITIONS:
+    if isinstance(e, ex.Access):
+        return ex.Access(e.tensor, tuple(_position(lets, p) for p in e.positions))
+    if isinstance(e, ex.Reduce) and e.kind in CONDITIONS:
         condition = None if e.condition is None else flatten_condition(lets, e.condition)
-        body = atom(Iverson(flatten_condition(lets, e.body)))
+        body = atom(ex.Iverson(flatten_condition(lets, e.body)))
         return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
     raise LoweringError(f"{type(e).__name__} is not a condition: {e!r}")
 
 
-def _to_compare(lets: Lets, e: Expr) -> Poly:
+def _to_compare(lets: Lets, e: ex.Expr) -> Poly:
     """A side of a comparison, with conditional extrema replaced by a second let.
 
     The second let reads the tensor it compares with. A value computed twice may round differently,
     and no position would equal the extremum.
     """
 
-    def compared(part: Expr) -> Expr:
-        let = lets.get(part.tensor) if isinstance(part, Access) else None
+    def compared(part: ex.Expr) -> ex.Expr:
+        let = lets.get(part.tensor) if isinstance(part, ex.Access) else None
         if let is None or not (let.reduction.sign and let.reduction.is_smooth):
             return part
         if let.condition is None or lets.is_input(let.body):
             return part
-        assert isinstance(part, Access)
-        return Access(lets.again(let).name, part.positions)
+        assert isinstance(part, ex.Access)
+        return ex.Access(lets.again(let).name, part.positions)
 
     side = replace_inside_out(flatten(lets, e), compared)
     assert isinstance(side, Poly)
@@ -208,43 +181,47 @@ def _is_reciprocal(p: Poly) -> bool:
     if len(p.terms) != 1 or not p.terms[0].factors:
         return False
     powers = [base_and_power(f) for f in p.terms[0].factors]
-    return all(isinstance(base, Param | Size) and n < 0 for base, n in powers)
+    return all(isinstance(base, ex.Param | ex.Size) and n < 0 for base, n in powers)
 
 
-def _is_no_bound(c: Expr) -> bool:
+def _is_no_bound(c: ex.Expr) -> bool:
     """True if the condition is f <= inf or -inf <= f, which every number meets."""
-    if not isinstance(c, Rel) or c.op != "<=":
+    if not isinstance(c, ex.Rel) or c.op != "<=":
         return False
     assert isinstance(c.left, Poly) and isinstance(c.right, Poly)
-    infinite = atom(Const("inf"))
+    infinite = atom(ex.Const("inf"))
     return c.right is infinite or c.left is scale(infinite, -1)
 
 
-def _bracket(lets: Lets, condition: Expr) -> Poly:
+def _bracket(lets: Lets, condition: ex.Expr) -> Poly:
     """[condition], as a delta if it equates two indices of equal size, or fixes one index."""
-    if isinstance(condition, And) and not condition.args:
+    if isinstance(condition, ex.And) and not condition.args:
         return constant(1)
-    if isinstance(condition, Or) and not condition.args:
+    if isinstance(condition, ex.Or) and not condition.args:
         return constant(0)
-    if isinstance(condition, Rel) and condition.op == "==":
+    if isinstance(condition, ex.Rel) and condition.op == "==":
         assert isinstance(condition.left, Poly) and isinstance(condition.right, Poly)
         left, right = as_atom(condition.left), as_atom(condition.right)
-        if isinstance(left, Index) and isinstance(right, Index) and left.extent == right.extent:
-            return atom(Delta(left, right))
+        if (
+            isinstance(left, ex.Index)
+            and isinstance(right, ex.Index)
+            and left.extent == right.extent
+        ):
+            return atom(ex.Delta(left, right))
     fixed = only_case(lets.bounds, condition, lets.around)
-    return atom(Iverson(condition)) if fixed is None else mul(*map(atom, fixed))
+    return atom(ex.Iverson(condition)) if fixed is None else mul(*map(atom, fixed))
 
 
-def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
+def _branch(lets: Lets, condition: ex.Expr, e: ex.Expr) -> Poly:
     """[condition]*e; reductions in e may assume the condition."""
     around = lets.around
     lets.around = (*around, *conditions_of(condition))
     inner = flatten(lets, e)
     lets.around = around
     bracket = _bracket(lets, condition)
-    is_denial = isinstance(condition, Rel) and condition.op == "!="
+    is_denial = isinstance(condition, ex.Rel) and condition.op == "!="
     case = case_of(lets.bounds, condition) if is_denial else None
-    if case is None or as_atom(bracket) is not Iverson(condition):
+    if case is None or as_atom(bracket) is not ex.Iverson(condition):
         return mul(bracket, inner)
     # [t != 0]*delta(t, 1) = delta(t, 1)
     beside = [t for t in inner.terms if any(map(case.excludes, t.factors))]
@@ -252,7 +229,7 @@ def _branch(lets: Lets, condition: Expr, e: Expr) -> Poly:
     return add(mul(bracket, left), poly(beside))
 
 
-def _position(lets: Lets, e: Expr) -> Expr:
+def _position(lets: Lets, e: ex.Expr) -> ex.Expr:
     lets.placing += 1
     flat = flatten(lets, e)
     lets.placing -= 1
@@ -269,13 +246,13 @@ def _flatten_product(lets: Lets, factors: Sequence[Poly]) -> Poly:
 
 def _named_unguarded(lets: Lets, p: Poly) -> Poly:
     """A let for a sum without brackets, which would guard its cofactors."""
-    guards = any(isinstance(f, Iverson | Delta) for t in p.terms for f in t.factors)
+    guards = any(isinstance(f, ex.Iverson | ex.Delta) for t in p.terms for f in t.factors)
     return p if len(p.terms) < 2 or guards else lets.reduction("sum", (), p)
 
 
-def _mul_factors(e: Expr) -> list[Expr]:
+def _mul_factors(e: ex.Expr) -> list[ex.Expr]:
     """The factors of nested products."""
-    if isinstance(e, Mul):
+    if isinstance(e, ex.Mul):
         return [f for a in e.args for f in _mul_factors(a)]
     return [e]
 
@@ -290,13 +267,13 @@ def _product_operand(lets: Lets, p: Poly) -> Poly:
     if any(t.binders for t in p.terms) and not lets.stable:
         lets.distributed[p] = None
         return p
-    reading = sum(1 for t in p.terms if any(accesses(t)))
-    if not reading and not free_indices(p):
+    reading = sum(1 for t in p.terms if any(ex.accesses(t)))
+    if not reading and not ex.free_indices(p):
         return atom(FactoredSum(p))
     if reading < 1:
         # A difference of positions, j - i.
         return _named_count(lets, p)
-    if not lets.stable and not any(free_indices(t) == free_indices(p) for t in p.terms):
+    if not lets.stable and not any(ex.free_indices(t) == ex.free_indices(p) for t in p.terms):
         lets.distributed[p] = None
         return p
     return lets.reduction("sum", (), p)
@@ -304,13 +281,13 @@ def _product_operand(lets: Lets, p: Poly) -> Poly:
 
 def _named_count(lets: Lets, p: Poly) -> Poly:
     """A let for a number n + 1: beside an infinity, n*f + f is nan where n is 0."""
-    if len(p.terms) < 2 or lets.placing or any(accesses(p)) or not free_indices(p):
+    if len(p.terms) < 2 or lets.placing or any(ex.accesses(p)) or not ex.free_indices(p):
         return p
     return lets.reduction("sum", (), p)
 
 
-def _flatten_power(lets: Lets, e: Pow) -> Poly:
-    assert isinstance(e.exponent, Num)
+def _flatten_power(lets: Lets, e: ex.Pow) -> Poly:
+    assert isinstance(e.exponent, ex.Num)
     exponent = e.exponent.value
     base = flatten(lets, e.base)
     whole = exponent.denominator == 1 and exponent >= 2
@@ -319,47 +296,47 @@ def _flatten_power(lets: Lets, e: Pow) -> Poly:
     return merge_exponentials(lets, stable_power(lets, base, exponent))
 
 
-def _flatten_call(lets: Lets, e: Call) -> Poly:
+def _flatten_call(lets: Lets, e: ex.Call) -> Poly:
     args = tuple(flatten(lets, a) for a in e.args)
     if e.function == "exp":
         return exponential(args[0])
     if e.function == "log":
         return stable_log(lets, args[0])
-    return atom(Call(e.function, args))
+    return atom(ex.Call(e.function, args))
 
 
-def reduced_body(lets: Lets, e: Reduce) -> Poly:
+def reduced_body(lets: Lets, e: ex.Reduce) -> Poly:
     if e.kind in CONDITIONS:
-        return atom(Iverson(flatten_condition(lets, e.body)))
+        return atom(ex.Iverson(flatten_condition(lets, e.body)))
     lets.nested += 1
     body = flatten(lets, e.body)
     lets.nested -= 1
-    if REDUCTIONS[e.kind].gradient == "shared" and not isinstance(as_atom(body), Access):
+    if REDUCTIONS[e.kind].gradient == "shared" and not isinstance(as_atom(body), ex.Access):
         # Use one tensor for the extremum and for the comparison with it.
         body = lets.reduction("sum", (), body)
     return body
 
 
-def _row_major_winner(lets: Lets, e: Reduce) -> Poly:
+def _row_major_winner(lets: Lets, e: ex.Reduce) -> Poly:
     """The row-major position of the winner over several indices."""
     first, *others = e.indices
-    most = Reduce(e.kind.removeprefix("arg"), tuple(others), e.body, e.condition)
-    outer = _reduce(lets, Reduce(e.kind, (first,), most, None))
-    inner = _reduce(lets, Reduce(e.kind, tuple(others), e.body, e.condition))
+    most = ex.Reduce(e.kind.removeprefix("arg"), tuple(others), e.body, e.condition)
+    outer = _reduce(lets, ex.Reduce(e.kind, (first,), most, None))
+    inner = _reduce(lets, ex.Reduce(e.kind, tuple(others), e.body, e.condition))
     within = substitute(inner, {first: as_atom(outer)})
-    return add(mul(outer, *(atom(Size(i.extent)) for i in others)), within)
+    return add(mul(outer, *(atom(ex.Size(i.extent)) for i in others)), within)
 
 
 FLAT = ("sum", "mean", "logsumexp")
 """The reductions that have no let of their own."""
 
 
-def _reduce(lets: Lets, e: Reduce) -> Poly:
+def _reduce(lets: Lets, e: ex.Reduce) -> Poly:
     if e.kind not in ("sum", "mean"):
         e = reverse_reduction(lets.bounds, e)
     condition = None if e.condition is None else flatten_condition(lets, e.condition)
     if e.kind in CONDITIONS:
-        return atom(Iverson(flatten_condition(lets, e)))
+        return atom(ex.Iverson(flatten_condition(lets, e)))
     body = reduced_body(lets, e)
     if e.kind == "logsumexp":
         return stable_logsumexp(lets, e.indices, body, condition)
@@ -386,16 +363,16 @@ def _reduce(lets: Lets, e: Reduce) -> Poly:
     row = REDUCTIONS[e.kind]
     if len(e.indices) > 1 and row.nested:
         # The first winner in row-major order is the outer winner's inner winner.
-        inner = Reduce(e.kind, e.indices[1:], e.body, e.condition)
-        return _reduce(lets, Reduce(e.kind, e.indices[:1], inner, None))
+        inner = ex.Reduce(e.kind, e.indices[1:], e.body, e.condition)
+        return _reduce(lets, ex.Reduce(e.kind, e.indices[:1], inner, None))
     if len(e.indices) > 1 and e.kind in POSITIONS:
         return _row_major_winner(lets, e)
     return lets.reduction(e.kind, e.indices, body, condition, row.dtype or "float")
 
 
-def _guards_from_outside(body: Poly, indices: Sequence[Index]) -> bool:
+def _guards_from_outside(body: Poly, indices: Sequence[ex.Index]) -> bool:
     """True if a bracket in the sum of body has no index of the sum."""
-    masks = [f for t in body.terms for f in t.factors if isinstance(f, Iverson)]
+    masks = [f for t in body.terms for f in t.factors if isinstance(f, ex.Iverson)]
     return any(
-        not free_indices(c) & set(indices) for m in masks for c in conditions_of(m.condition)
+        not ex.free_indices(c) & set(indices) for m in masks for c in conditions_of(m.condition)
     )

@@ -19,24 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import TypeGuard
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Num,
-    Pow,
-    Rel,
-    Size,
-    accesses,
-    free_indices,
-    is_number,
-    num,
-    sort_key,
-    tensors,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conditions_of, conjunction, connected
 from derive.algebra.poly import (
@@ -62,8 +45,8 @@ from derive.calculus.lets import Let, Lets
 from derive.calculus.value_analysis import ValueFacts, taken_where
 from derive.notation.guards import added_conditions
 
-_ONE = num(1)
-Over = tuple[Expr, ...]
+_ONE = ex.num(1)
+Over = tuple[ex.Expr, ...]
 """The conditions under which an expression is evaluated."""
 
 
@@ -76,7 +59,7 @@ def make_safe(lets: Lets, outputs: frozenset[str]) -> None:
     lets.rekey()
 
 
-def guarded_sum(lets: Lets, p: Poly, indices: Sequence[Index]) -> Poly:
+def guarded_sum(lets: Lets, p: Poly, indices: Sequence[ex.Index]) -> Poly:
     """Sum_indices p, with operands that lack an index guarded by the existence of a summand.
 
     Sum_h [h > i]*x[h]/y[i] is 0 where no h is above i, whatever y[i] is there.
@@ -100,7 +83,7 @@ class GuardInserter:
 
     def __post_init__(self) -> None:
         self._values = ValueFacts(self.lets.get)
-        self._reads: dict[str, list[tuple[Access, Over]]] = {}
+        self._reads: dict[str, list[tuple[ex.Access, Over]]] = {}
 
     def around(self, let: Let) -> Over:
         """The conditions, in the formals of the let, that hold at all of its reads."""
@@ -108,21 +91,21 @@ class GuardInserter:
         for access, over in self._reads.get(let.name, ()):
             if not over or len(set(access.positions)) < len(access.positions):
                 return ()
-            if not all(isinstance(p, Index) for p in access.positions):
+            if not all(isinstance(p, ex.Index) for p in access.positions):
                 return ()
             names = dict(zip(access.positions, let.formals, strict=True))
             # A condition on positions alone costs more than it guards if it has other indices.
-            asked = tuple(c for c in over if free_indices(c) <= names.keys() or tensors(c))
+            asked = tuple(c for c in over if ex.free_indices(c) <= names.keys() or ex.tensors(c))
             known = self._seen_from(asked, frozenset(names))  # type: ignore[arg-type]
             found.append(tuple(substitute(c, names) for c in known))  # type: ignore[arg-type]
         common = (c for c in found[0] if all(c in o for o in found)) if found else ()
         return tuple(c for c in common if not self._leads_to(let.name, c))
 
-    def _leads_to(self, name: str, e: Expr) -> bool:
+    def _leads_to(self, name: str, e: ex.Expr) -> bool:
         """True if e reads the name, directly or through definitions."""
         pending, met = [e], set[str]()
         while pending:
-            for tensor in tensors(pending.pop()) - met:
+            for tensor in ex.tensors(pending.pop()) - met:
                 met.add(tensor)
                 let = self.lets.get(tensor)
                 if let is not None:
@@ -149,22 +132,22 @@ class GuardInserter:
         return p if terms == list(p.terms) else add(*(poly([t]) for t in terms))
 
     def _term(self, t: Term, over: Over) -> Term:
-        outside = frozenset[Index]().union(*map(free_indices, over))
+        outside = frozenset[ex.Index]().union(*map(ex.free_indices, over))
         binders, factors = (
             rename_binders(t, outside) if outside & set(t.binders) else (t.binders, t.factors)
         )
         own = frozenset(binders)
         masks = held_conditions(factors)
-        several = sum(bool(tensors(f)) for f in factors if not is_mask(f)) > 1
+        several = sum(bool(ex.tensors(f)) for f in factors if not is_mask(f)) > 1
         made = []
         for f in factors:
             # An operand that lacks a summed index was guarded when the sum was made.
-            lacking = own - free_indices(f)
-            held = added_conditions(over, *(c for c in masks if not free_indices(c) & lacking))
+            lacking = own - ex.free_indices(f)
+            held = added_conditions(over, *(c for c in masks if not ex.free_indices(c) & lacking))
             made.append(self._factor(f, over, held, several))
         return t if made == list(factors) else make_term(t.coef, binders, made)
 
-    def _factor(self, f: Expr, outer: Over, over: Over, beside: bool) -> Expr:
+    def _factor(self, f: ex.Expr, outer: Over, over: Over, beside: bool) -> ex.Expr:
         if is_mask(f):
             self._note(f, outer)
             return f
@@ -176,69 +159,70 @@ class GuardInserter:
             return inside
         if over and self._values.may_fail(f):
             inside = self._operand(inside, over)
-        return f if inside is base else Pow(inside, Num(power))
+        return f if inside is base else ex.Pow(inside, ex.Num(power))
 
-    def _atom(self, e: Expr, over: Over) -> Expr:
+    def _atom(self, e: ex.Expr, over: Over) -> ex.Expr:
         if isinstance(e, Poly):
             return self.flat(e, over)
-        if isinstance(e, Call):
+        if isinstance(e, ex.Call):
             fails = bool(over) and self._values.may_fail(e, over)
             args = []
             for a in e.args:
                 assert isinstance(a, Poly)
                 inside = self.flat(a, over)
                 # A function of the constant tensor 1 is finite, whatever its other arguments are.
-                asked = fails and is_number(inside) <= is_number(e)
+                asked = fails and ex.is_number(inside) <= ex.is_number(e)
                 args.append(
                     _operand_poly(self._operand(as_atom(inside), over)) if asked else inside
                 )
-            return e if tuple(args) == e.args else Call(e.function, tuple(args))
+            return e if tuple(args) == e.args else ex.Call(e.function, tuple(args))
         self._note(e, over)
         return e
 
-    def _note(self, e: Expr, over: Over) -> None:
+    def _note(self, e: ex.Expr, over: Over) -> None:
         """Record the reads in e and their conditions."""
-        for a in accesses(e):
+        for a in ex.accesses(e):
             self._reads.setdefault(a.tensor, []).append((a, over if a is e else ()))
 
-    def _operand(self, e: Expr, over: Over) -> Expr:
+    def _operand(self, e: ex.Expr, over: Over) -> ex.Expr:
         """e where these conditions hold, 1 elsewhere; only number conditions guard a number."""
-        if is_number(e):
-            numbers = tuple(filter(is_number, over))
-            return Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
+        if ex.is_number(e):
+            numbers = tuple(filter(ex.is_number, over))
+            return ex.Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
         inside, known = (e.position, e.condition) if _is_operand(e) else (e, None)
         asked = added_conditions(
-            () if known is None else conditions_of(known), *self._seen_from(over, free_indices(e))
+            () if known is None else conditions_of(known),
+            *self._seen_from(over, ex.free_indices(e)),
         )
-        return Guard(conjunction(asked), inside, _ONE) if asked else e
+        return ex.Guard(conjunction(asked), inside, _ONE) if asked else e
 
-    def _seen_from(self, over: Over, at: frozenset[Index]) -> Over:
+    def _seen_from(self, over: Over, at: frozenset[ex.Index]) -> Over:
         """The conditions projected to some indices: existential over all other indices."""
-        if all(map(is_number, over)):
+        if all(map(ex.is_number, over)):
             return ()
-        seen = [c for c in over if free_indices(c) <= at]
+        seen = [c for c in over if ex.free_indices(c) <= at]
         for missing, members in connected(over, at):
-            seen += self._some(conjunction(members), sorted(missing, key=sort_key))
+            seen += self._some(conjunction(members), sorted(missing, key=ex.sort_key))
         return tuple(dict.fromkeys(seen))
 
-    def _some(self, condition: Expr, indices: Sequence[Index]) -> Iterator[Expr]:
+    def _some(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> Iterator[ex.Expr]:
         if len(indices) == 1 and has_a_member(self.lets.bounds, condition, indices[0]):
             return
         if self._is_won(condition, indices):
             return
-        body = atom(Iverson(condition))
+        body = atom(ex.Iverson(condition))
         yield as_atom(self.lets.reduction("any", tuple(indices), body, None, "bool"))
 
-    def _is_won(self, condition: Expr, indices: Sequence[Index]) -> bool:
+    def _is_won(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> bool:
         """True if the condition is body == amax(body), which at least one position satisfies."""
-        if not isinstance(condition, Rel) or condition.op != "==":
+        if not isinstance(condition, ex.Rel) or condition.op != "==":
             return False
         for side, other in permutations((condition.left, condition.right)):
             top = lone_atom(side)
-            let = self.lets.get(top.tensor) if isinstance(top, Access) else None
+            let = self.lets.get(top.tensor) if isinstance(top, ex.Access) else None
             if let is None or let.kind not in ("amax", "amin") or let.condition is not None:
                 continue
-            assert isinstance(top, Access)
+            assert isinstance(top, ex.Access)
             there = dict(zip(let.formals, top.positions, strict=True))
             for chosen in permutations(indices, len(let.binders)):
                 names = {**there, **dict(zip(let.binders, chosen, strict=True))}
@@ -250,25 +234,25 @@ class GuardInserter:
 class _SummandGuards(GuardInserter):
     """The pass over summands, guarded by the brackets on summed indices alone."""
 
-    lacking: frozenset[Index] = frozenset()
+    lacking: frozenset[ex.Index] = frozenset()
     """The summed indices that the current factor lacks."""
 
-    def summand(self, t: Term, indices: frozenset[Index]) -> Term:
+    def summand(self, t: Term, indices: frozenset[ex.Index]) -> Term:
         """Guard the factors that lack some of these indices, by the brackets on them."""
         masks = held_conditions(t.factors)
         made = []
         for f in t.factors:
-            lacking = indices - free_indices(f)
-            over = tuple(c for c in masks if free_indices(c) & lacking)
+            lacking = indices - ex.free_indices(f)
+            over = tuple(c for c in masks if ex.free_indices(c) & lacking)
             self.lacking = lacking
             base, _ = base_and_power(f)
-            overflows = isinstance(base, Call) and FUNCTIONS[base.function].overflows
+            overflows = isinstance(base, ex.Call) and FUNCTIONS[base.function].overflows
             left = is_mask(f) or overflows or not over
             made.append(f if left else self._factor(f, over, over, True))
         return t if made == list(t.factors) else make_term(t.coef, t.binders, made)
 
-    def _seen_from(self, over: Over, at: frozenset[Index]) -> Over:
-        every = frozenset[Index]().union(*map(free_indices, over))
+    def _seen_from(self, over: Over, at: frozenset[ex.Index]) -> Over:
+        every = frozenset[ex.Index]().union(*map(ex.free_indices, over))
         return super()._seen_from(over, every - self.lacking)
 
 
@@ -284,59 +268,59 @@ def guarded_sums(lets: Lets, p: Poly) -> Poly:
 class DerivativeGuards(GuardInserter):
     """The pass over derivatives, whose operands have the indices of their brackets."""
 
-    def _some(self, condition: Expr, indices: Sequence[Index]) -> Iterator[Expr]:
+    def _some(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> Iterator[ex.Expr]:
         yield from ()
 
 
-def safe_where_read(e: Expr, conditions: Sequence[Expr]) -> Expr:
+def safe_where_read(e: ex.Expr, conditions: Sequence[ex.Expr]) -> ex.Expr:
     """e with every partial function of a guarded read guarded by the same conditions."""
     values = ValueFacts(lambda name: None)
     condition = conjunction(conditions)
 
-    def reads(e: Expr) -> bool:
+    def reads(e: ex.Expr) -> bool:
         return any(
-            isinstance(p, Guard) and p.condition is condition
-            for a in accesses(e)
+            isinstance(p, ex.Guard) and p.condition is condition
+            for a in ex.accesses(e)
             for p in a.positions
         )
 
-    def visit(e: Expr) -> Expr | None:
-        if isinstance(e, Pow) and reads(e.base) and values.may_fail(e):
-            return Pow(Guard(condition, e.base, _ONE), e.exponent)
-        if isinstance(e, Call) and any(map(reads, e.args)) and values.may_fail(e):
-            return Call(e.function, tuple(Guard(condition, a, _ONE) for a in e.args))
+    def visit(e: ex.Expr) -> ex.Expr | None:
+        if isinstance(e, ex.Pow) and reads(e.base) and values.may_fail(e):
+            return ex.Pow(ex.Guard(condition, e.base, _ONE), e.exponent)
+        if isinstance(e, ex.Call) and any(map(reads, e.args)) and values.may_fail(e):
+            return ex.Call(e.function, tuple(ex.Guard(condition, a, _ONE) for a in e.args))
         return None
 
     return replaced(e, visit)
 
 
-def _is_operand(e: Expr) -> TypeGuard[Guard]:
-    return isinstance(e, Guard) and e.elsewhere is _ONE
+def _is_operand(e: ex.Expr) -> TypeGuard[ex.Guard]:
+    return isinstance(e, ex.Guard) and e.elsewhere is _ONE
 
 
-def _operand_poly(e: Expr) -> Poly:
+def _operand_poly(e: ex.Expr) -> Poly:
     return e if isinstance(e, Poly) else atom(e)
 
 
-def exists_bracket(lets: Lets, condition: Expr, indices: Sequence[Index]) -> Poly:
+def exists_bracket(lets: Lets, condition: ex.Expr, indices: Sequence[ex.Index]) -> Poly:
     """[some position of the indices meets the condition], 1 if that is certain."""
     if is_certain(lets, condition, indices):
         return ONE
-    found = lets.reduction("any", tuple(indices), atom(Iverson(condition)), None, "bool")
-    return atom(Iverson(as_atom(found)))
+    found = lets.reduction("any", tuple(indices), atom(ex.Iverson(condition)), None, "bool")
+    return atom(ex.Iverson(as_atom(found)))
 
 
-def is_certain(lets: Lets, condition: Expr, indices: Sequence[Index]) -> bool:
+def is_certain(lets: Lets, condition: ex.Expr, indices: Sequence[ex.Index]) -> bool:
     """True if some position of a nonempty axis certainly meets the condition."""
     return len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0])
 
 
-def has_positions(lets: Lets, i: Index) -> bool:
+def has_positions(lets: Lets, i: ex.Index) -> bool:
     """True if the axis of i is certainly not empty."""
-    return lets.bounds.holds(Rel("<", num(0), Size(i.extent))) is True
+    return lets.bounds.holds(ex.Rel("<", ex.num(0), ex.Size(i.extent))) is True
 
 
-def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> Poly:
+def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[ex.Index, ex.Expr]) -> Poly:
     """[c]*[some position meets c] for a let that is infinite where no position meets c.
 
     ``mapping`` has the positions for its formals. The result is 1 if the adjoint is finite anyway.
@@ -345,11 +329,11 @@ def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[Index, Expr]) -> 
     if taken is None or not let.reduction.is_infinite_of_nothing:
         return ONE
     # A sum over an index that the body lacks multiplies it by a size, and n*a/n = a.
-    cancels = any(set(let.binders) - free_indices(t) for t in let.body.terms)
+    cancels = any(set(let.binders) - ex.free_indices(t) for t in let.body.terms)
     if not cancels and not _has_nonlinear_use(lets, let.name):
         return ONE
     condition = substitute(taken, mapping)
-    return mul(atom(Iverson(condition)), exists_bracket(lets, condition, let.binders))
+    return mul(atom(ex.Iverson(condition)), exists_bracket(lets, condition, let.binders))
 
 
 def _has_nonlinear_use(lets: Lets, name: str) -> bool:
@@ -360,22 +344,22 @@ def _has_nonlinear_use(lets: Lets, name: str) -> bool:
     infinite = {name}
     for let in lets:
         for t in let.body.terms:
-            reading = [f for f in t.factors if infinite & set(tensors(f))]
+            reading = [f for f in t.factors if infinite & set(ex.tensors(f))]
             if not reading:
                 continue
             (first, *others) = reading
             if others or let.kind != "sum" or not _is_linear_use(first, infinite):
                 return True
-            if isinstance(first, Access):
+            if isinstance(first, ex.Access):
                 infinite.add(let.name)
     return False
 
 
-def _is_linear_use(f: Expr, names: set[str]) -> bool:
+def _is_linear_use(f: ex.Expr, names: set[str]) -> bool:
     """True if f is one of these tensors, or the exponential of a sum with one."""
-    if isinstance(f, Call) and f.function == "exp":
+    if isinstance(f, ex.Call) and f.function == "exp":
         (exponent,) = f.args
         assert isinstance(exponent, Poly)
-        inside = [g for t in exponent.terms for g in t.factors if names & set(tensors(g))]
-        return all(isinstance(g, Access) and g.tensor in names for g in inside)
-    return isinstance(f, Access) and f.tensor in names
+        inside = [g for t in exponent.terms for g in t.factors if names & set(ex.tensors(g))]
+        return all(isinstance(g, ex.Access) and g.tensor in names for g in inside)
+    return isinstance(f, ex.Access) and f.tensor in names

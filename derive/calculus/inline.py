@@ -13,21 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Num,
-    accesses,
-    free_indices,
-    tensors,
-)
+from derive.algebra import expr as ex
 from derive.algebra.poly import Poly, Term, poly
-from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, PAIRED, Rules, Step
-from derive.algebra.simplify import Log, eliminate_deltas, simplify
+from derive.algebra.rules import (
+    DELTA_RULES,
+    FUNCTION_RULES,
+    PAIRED,
+    Log,
+    Rules,
+    Step,
+    eliminate_deltas,
+    simplify,
+)
 from derive.budget import at
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.bracket_rules import zero_rule
@@ -53,7 +50,7 @@ _NAME = 200.0
 _MOST_COPIES = 3
 """A sum read in more terms than this keeps its name, unless inlining makes the code cheaper."""
 
-Pieces = Callable[[Poly], Mapping[Expr, float]]
+Pieces = Callable[[Poly], Mapping[ex.Expr, float]]
 
 
 class _Bill:
@@ -61,7 +58,7 @@ class _Bill:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._uses: Counter[Expr] = Counter()
+        self._uses: Counter[ex.Expr] = Counter()
 
     def add(self, polys: Iterable[Poly]) -> float:
         """Add formulas; return the rise of the cost."""
@@ -92,7 +89,7 @@ class _Formulas:
             self._note(a)
 
     def _note(self, reader: Adjoint) -> None:
-        for name in tensors(reader.body):
+        for name in ex.tensors(reader.body):
             if name in self._readers:
                 self._readers[name][reader.name] = None
 
@@ -105,7 +102,7 @@ class _Formulas:
     def readers(self, name: str) -> list[Adjoint]:
         """The formulas that read this one."""
         found = (self._by_name[r] for r in self._readers[name] if r in self._by_name)
-        return [a for a in found if name in tensors(a.body)]
+        return [a for a in found if name in ex.tensors(a.body)]
 
     def replace(self, gone: Adjoint, new: Sequence[Adjoint]) -> None:
         """Remove a formula, and replace its readers by these."""
@@ -180,16 +177,16 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
 
 def _is_repeated(adjoint: Adjoint, readers: Sequence[Adjoint]) -> bool:
     """True if inlining would copy a sum too many times."""
-    reading = sum(adjoint.name in tensors(t) for r in readers for t in r.body.terms)
+    reading = sum(adjoint.name in ex.tensors(t) for r in readers for t in r.body.terms)
     return len(adjoint.body.terms) > 1 and reading > _MOST_COPIES
 
 
 def _with_named_sums(lets: Lets, pieces: Pieces) -> Pieces:
     """``pieces`` extended to the operations of the sums that the engine named."""
 
-    def every(p: Poly) -> Mapping[Expr, float]:
+    def every(p: Poly) -> Mapping[ex.Expr, float]:
         found = dict(pieces(p))
-        for name in sorted(tensors(p)):
+        for name in sorted(ex.tensors(p)):
             let = lets.get(name)
             if let is not None and is_named_sum(let):
                 found |= every(let.body)
@@ -203,8 +200,8 @@ def _has_cases(a: Adjoint) -> bool:
 
     The stack of these values is multiplied once; inlined, each case would be multiplied separately.
     """
-    cases = {f for t in a.body.terms for f in t.factors if isinstance(f, Delta)}
-    return sum(isinstance(d.position, Num) for d in cases) > 1
+    cases = {f for t in a.body.terms for f in t.factors if isinstance(f, ex.Delta)}
+    return sum(isinstance(d.position, ex.Num) for d in cases) > 1
 
 
 def _pairs_up(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
@@ -222,17 +219,17 @@ def _moves_an_end(adjoint: Adjoint, reader: Adjoint) -> bool:
     scattered tensor. Inlined, it is one over other positions, or is not recognized: Sum_k [i <= k +
     1]*x[k].
     """
-    placed = (f.position for t in adjoint.body.terms for f in t.factors if isinstance(f, Delta))
-    if all(isinstance(p, Index | Num) for p in placed):
+    placed = (f.position for t in adjoint.body.terms for f in t.factors if isinstance(f, ex.Delta))
+    if all(isinstance(p, ex.Index | ex.Num) for p in placed):
         return False
     for t in reader.body.terms:
         at = {
             p
             for f in t.factors
-            if isinstance(f, Access) and f.tensor == adjoint.name
+            if isinstance(f, ex.Access) and f.tensor == adjoint.name
             for p in f.positions
         }
-        masks = (free_indices(f) for f in t.factors if isinstance(f, Iverson))
+        masks = (ex.free_indices(f) for f in t.factors if isinstance(f, ex.Iverson))
         if any(len(free) > 1 and free & at & {*t.binders} for free in masks):
             return True
     return False
@@ -240,8 +237,8 @@ def _moves_an_end(adjoint: Adjoint, reader: Adjoint) -> bool:
 
 def _looked_up(p: Poly) -> int:
     """The largest number of tensors that one delta or bracket reads."""
-    masks = (f for t in p.terms for f in t.factors if isinstance(f, Delta | Iverson))
-    return max((len(set(accesses(f))) for f in masks), default=0)
+    masks = (f for t in p.terms for f in t.factors if isinstance(f, ex.Delta | ex.Iverson))
+    return max((len(set(ex.accesses(f))) for f in masks), default=0)
 
 
 def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjoint:
@@ -253,11 +250,11 @@ def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjo
     -y^2.
     """
     # Expanding a product adds terms, so other terms must be present to cancel them.
-    for name in sorted(tensors(a.body)) if len(a.body.terms) > 1 else ():
+    for name in sorted(ex.tensors(a.body)) if len(a.body.terms) > 1 else ():
         let = lets.get(name)
         if let is None or not is_named_sum(let):
             continue
-        if len(let.body.terms) < 2 or sum(bool(tensors(t)) for t in let.body.terms) > 1:
+        if len(let.body.terms) < 2 or sum(bool(ex.tensors(t)) for t in let.body.terms) > 1:
             continue
         body = inline(a.body, let)
         if len(body.terms) > len(a.body.terms) + _paired_terms(body):
@@ -273,7 +270,7 @@ def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjo
 
 def _paired_terms(p: Poly) -> int:
     """The number of terms that may combine with another by an identity of their functions."""
-    calls = ((f for f in t.factors if isinstance(f, Call)) for t in p.terms)
+    calls = ((f for f in t.factors if isinstance(f, ex.Call)) for t in p.terms)
     return sum(any(f.function in PAIRED for f in of) for of in calls)
 
 
@@ -282,14 +279,14 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
 
     With u = 1 - t, a*u - a*t = a - 2*a*t
     """
-    for name in sorted(tensors(a.body)):
+    for name in sorted(ex.tensors(a.body)):
         let = lets.get(name)
         if let is None or not is_named_sum(let) or any(t.binders for t in let.body.terms):
             continue
         terms: list[Term] = []
         there = {(t.binders, t.factors) for t in a.body.terms}
         for t in a.body.terms:
-            opened = inline(poly([t]), let).terms if name in tensors(t) else ()
+            opened = inline(poly([t]), let).terms if name in ex.tensors(t) else ()
             alike = any((o.binders, o.factors) in there for o in opened)
             terms += opened if alike else (t,)
         body = poly(terms)

@@ -8,27 +8,14 @@ Only lets bind indices in a reduction other than a sum, so a `Poly` holds sums a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Num,
-    Rel,
-    accesses,
-    free_indices,
-    sort_key,
-    tensors,
-    walk,
-)
+from derive.algebra import expr as ex
+from derive.algebra.expr import tensors
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
 from derive.algebra.poly import (
@@ -47,8 +34,44 @@ from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
 from derive.algebra.substitution import fresh_numbered, numbers, substitute
 from derive.calculus.reindexing import part_in_branch
-from derive.calculus.scaled_names import scaled_call
 from derive.notation.operation import Kind
+
+# ------------------------------------------------------------------------------------- scaled names
+# Equations that are a number times a function, so that the name gives the function's value.
+
+
+def scaled_call(body: Poly) -> tuple[ex.Call, Term] | None:
+    """f(u) and c if the body is c*f(u), with c a nonzero number.
+
+    A parameter is nonzero if u is divided by it. A size is nonzero if it is a divisor, or the size
+    of an axis of f(u), which would otherwise have no elements.
+    """
+    if len(body.terms) != 1:
+        return None
+    (t,) = body.terms
+    calls = [f for f in t.factors if isinstance(f, ex.Call)]
+    if len(calls) != 1 or t.binders:
+        return None
+    divisors = {f.base for f in ex.walk(calls[0]) if isinstance(f, ex.Pow) and _is_negative(f)}
+    rest = tuple(f for f in t.factors if f is not calls[0])
+    own = {i.extent for i in ex.free_indices(calls[0])}
+    if not all(_is_not_zero(f, divisors, own) for f in rest):
+        return None
+    return calls[0], make_term(t.coef, (), rest)
+
+
+def _is_not_zero(f: ex.Expr, divisors: Set[ex.Expr], extents: Set[str]) -> bool:
+    base = base_and_power(f)[0]
+    if isinstance(base, ex.Size):
+        return _is_negative(f) or base.extent in extents
+    return isinstance(base, ex.Const) or (base in divisors and ex.is_number(base))
+
+
+def _is_negative(f: ex.Expr) -> bool:
+    return isinstance(f, ex.Pow) and isinstance(f.exponent, ex.Num) and f.exponent.value < 0
+
+
+# --------------------------------------------------------------------------------------------- lets
 
 
 @dataclass(frozen=True)
@@ -61,11 +84,11 @@ class Let:
     """
 
     name: str
-    formals: tuple[Index, ...]
+    formals: tuple[ex.Index, ...]
     body: Poly
     kind: str = "sum"
-    binders: tuple[Index, ...] = ()
-    condition: Expr | None = None
+    binders: tuple[ex.Index, ...] = ()
+    condition: ex.Expr | None = None
     dtype: Kind = "float"
     internal: bool = False
     variable: bool = False
@@ -87,25 +110,27 @@ class Let:
         inside = tensors(self.body)
         return inside if self.condition is None else inside | tensors(self.condition)
 
-    def body_at(self, positions: Sequence[Expr]) -> Poly:
+    def body_at(self, positions: Sequence[ex.Expr]) -> Poly:
         """The body of a plain let at these positions."""
         assert self.kind == "sum"
         return _substituted_body(self.body, self.formals, tuple(positions))
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ex.Access:
         """The let at its own formals."""
-        return Access(self.name, self.formals)
+        return ex.Access(self.name, self.formals)
 
-    def at(self, binding: Mapping[Index, Expr]) -> Access | None:
+    def at(self, binding: Mapping[ex.Index, ex.Expr]) -> ex.Access | None:
         """The let with its formals substituted; None unless the binding has all of them."""
         if not all(i in binding for i in self.formals):
             return None
-        return Access(self.name, tuple(binding[i] for i in self.formals))
+        return ex.Access(self.name, tuple(binding[i] for i in self.formals))
 
 
 @lru_cache(maxsize=256)
-def _substituted_body(body: Poly, formals: tuple[Index, ...], positions: tuple[Expr, ...]) -> Poly:
+def _substituted_body(
+    body: Poly, formals: tuple[ex.Index, ...], positions: tuple[ex.Expr, ...]
+) -> Poly:
     """The body with the formals at these positions, cached: each tensor that it reads needs it."""
     return substitute(body, dict(zip(formals, positions, strict=True)))
 
@@ -115,7 +140,7 @@ def is_named_sum(let: Let) -> bool:
     return let.is_through and let.kind == "sum" and let.dtype == "float"
 
 
-Scaled = tuple[Let, Call, Term]
+Scaled = tuple[Let, ex.Call, Term]
 """A let that is c*f(u), with f(u) and c."""
 
 Find = Callable[[str], Let | None]
@@ -142,9 +167,9 @@ class Lets:
     """The depth of reductions around the expression being flattened."""
     placing: int = 0
     """The depth of positions around it."""
-    around: tuple[Expr, ...] = ()
+    around: tuple[ex.Expr, ...] = ()
     """The conditions of the branches around it."""
-    conditions: dict[Any, Expr] = field(default_factory=dict)
+    conditions: dict[Any, ex.Expr] = field(default_factory=dict)
     """Flattened conditions, memoized with their context."""
     by_name: dict[str, Let] = field(default_factory=dict)
     given: dict[str, Let] = field(default_factory=dict)
@@ -230,9 +255,9 @@ class Lets:
     def _note_total(self, let: Let) -> None:
         if let.kind == "sum" and let.dtype == "float" and len(let.body.terms) == 1:
             (t,) = let.body.terms
-            inside = [f for f in t.factors if free_indices(f) & frozenset(t.binders)]
+            inside = [f for f in t.factors if ex.free_indices(f) & frozenset(t.binders)]
             outside = (f for f in t.factors if f not in inside)
-            if t.binders and not any(isinstance(f, Delta | Iverson) for f in outside):
+            if t.binders and not any(isinstance(f, ex.Delta | ex.Iverson) for f in outside):
                 self._totals.setdefault(tensors_of(inside), []).append(let)
 
     def _note_call(self, let: Let) -> None:
@@ -242,16 +267,16 @@ class Lets:
             known = self._calls.setdefault((call.function, tensors(call)), [])
             known.append((let, call, scale))
 
-    def calls(self, call: Call) -> Sequence[Scaled]:
+    def calls(self, call: ex.Call) -> Sequence[Scaled]:
         """The lets of the spec that are a number times this function of the same tensors."""
         return self._calls.get((call.function, tensors(call)), ())
 
     def reduction(
         self,
         kind: str,
-        binders: tuple[Index, ...],
+        binders: tuple[ex.Index, ...],
         body: Poly,
-        condition: Expr | None = None,
+        condition: ex.Expr | None = None,
         dtype: Kind = "float",
         stem: str | None = None,
         display_names: str | None = None,
@@ -261,7 +286,7 @@ class Lets:
         ``display_names`` is the stem of its shown name, if that is different. In a branch that
         restricts an index to a subrange, the let runs over that subrange.
         """
-        read = free_indices(body) | (free_indices(condition) if condition else frozenset())
+        read = ex.free_indices(body) | (ex.free_indices(condition) if condition else frozenset())
         part = part_in_branch(self.bounds, self.around, read, binders)
         if part is not None:
             test = None if condition is None else part.inside(condition)
@@ -280,7 +305,7 @@ class Lets:
             let = Let(name, formals, body, kind, binders, condition, dtype, internal=True)
             self.by_name[name] = let
             self._shared[key] = name
-        return atom(Access(name, formals))
+        return atom(ex.Access(name, formals))
 
     def winner_of(self, let: Let) -> str | None:
         """The name of the arg-reduction of an extremum, if one was created."""
@@ -301,7 +326,7 @@ class Lets:
     def is_input(self, p: Poly) -> bool:
         """True if p is an entry of an input."""
         entry = as_atom(p)
-        return isinstance(entry, Access) and self.get(entry.tensor) is None
+        return isinstance(entry, ex.Access) and self.get(entry.tensor) is None
 
     def as_variable(self, name: str) -> None:
         """Give an internal let an adjoint of its own."""
@@ -320,7 +345,7 @@ class Lets:
         """The latest definition."""
         return next(reversed(self.by_name.values()), None)
 
-    def rename(self, let: Let, name: str, formals: tuple[Index, ...]) -> None:
+    def rename(self, let: Let, name: str, formals: tuple[ex.Index, ...]) -> None:
         """Give the latest, internal let a name of the spec and the spec's order of axes."""
         self.by_name.pop(let.name, None)
         for key, shared in list(self._shared.items()):
@@ -349,12 +374,12 @@ class Lets:
         return next(name for name in numbers(stem) if not any(name in names for names in taken))
 
 
-def tensors_of(factors: Sequence[Expr]) -> tuple[str, ...]:
+def tensors_of(factors: Sequence[ex.Expr]) -> tuple[str, ...]:
     """The tensors that a product reads, as a key: equal for a product and its instances."""
-    return tuple(sorted({a.tensor for f in factors for a in accesses(f)}))
+    return tuple(sorted({a.tensor for f in factors for a in ex.accesses(f)}))
 
 
-def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
+def layout(body: ex.Expr, bound: Sequence[ex.Index] = ()) -> tuple[ex.Index, ...]:
     """The free indices of body that are not bound, in the order of its largest access.
 
     An index in no access takes the place of a number in that access: where(d == 0, -x[n,1,j],
@@ -366,41 +391,41 @@ def layout(body: Expr, bound: Sequence[Index] = ()) -> tuple[Index, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _axis_order(body: Expr) -> tuple[Index, ...]:
+def _axis_order(body: ex.Expr) -> tuple[ex.Index, ...]:
     """The free indices of body in the order of its largest access."""
-    order: list[Index] = []
+    order: list[ex.Index] = []
     hole: int | None = None
-    found = [a for a in walk(body) if isinstance(a, Access)]
-    found.sort(key=lambda a: -sum(2 if i.group else 1 for i in free_indices(a)))
+    found = [a for a in ex.walk(body) if isinstance(a, ex.Access)]
+    found.sort(key=lambda a: -sum(2 if i.group else 1 for i in ex.free_indices(a)))
     for access in found:
         for position in access.positions:
-            if isinstance(position, Num) and hole is None:
+            if isinstance(position, ex.Num) and hole is None:
                 hole = len(order)
-            for i in walk(position):
-                if isinstance(i, Index) and i not in order:
+            for i in ex.walk(position):
+                if isinstance(i, ex.Index) and i not in order:
                     order.append(i)
-    free = free_indices(body)
+    free = ex.free_indices(body)
     places = {i: g for i, g in _equated_positions(body) if g in free and i not in free}
     order = list(dict.fromkeys(places.get(i, i) for i in order))
-    rest = sorted((i for i in free if i not in order), key=sort_key)
+    rest = sorted((i for i in free if i not in order), key=ex.sort_key)
     at = len(order) if hole is None else hole
     order[at:at] = rest
     return tuple(i for i in order if i in free)
 
 
-def _equated_positions(body: Expr) -> Iterator[tuple[Index, Index]]:
+def _equated_positions(body: ex.Expr) -> Iterator[tuple[ex.Index, ex.Index]]:
     """(e, g) for each bracket [s[e] == g]."""
-    for part in walk(body):
-        if isinstance(part, Rel) and part.op == "==":
+    for part in ex.walk(body):
+        if isinstance(part, ex.Rel) and part.op == "==":
             sides = [as_atom(x) if isinstance(x, Poly) else x for x in (part.left, part.right)]
             for read, g in (sides, sides[::-1]):
-                if isinstance(read, Access) and isinstance(g, Index):
-                    yield from ((i, g) for i in read.positions if isinstance(i, Index))
+                if isinstance(read, ex.Access) and isinstance(g, ex.Index):
+                    yield from ((i, g) for i in read.positions if isinstance(i, ex.Index))
 
 
 def _sharing_key(
-    kind: str, binders: tuple[Index, ...], body: Poly, condition: Expr | None
-) -> tuple[tuple[object, ...], tuple[Index, ...]]:
+    kind: str, binders: tuple[ex.Index, ...], body: Poly, condition: ex.Expr | None
+) -> tuple[tuple[object, ...], tuple[ex.Index, ...]]:
     """A key that is equal for lets equal up to index names, and the let's formals."""
     # others[.., k, ..] = the product over all but k: k is the axis and a formal at once.
     formals = layout(body, () if kind == OTHERS.name else binders)
@@ -410,24 +435,28 @@ def _sharing_key(
         compared = () if kind == OTHERS.name else binders
         formals = _with_conditions(formals, compared, body, condition)
     ordered = dict.fromkeys((*formals, *binders))
-    names: dict[Index, Expr] = {i: Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)}
+    names: dict[ex.Index, ex.Expr] = {
+        i: ex.Index(f"%{n}", i.extent, i.group) for n, i in enumerate(ordered)
+    }
     whole = substitute(body, names)
     test = None if condition is None else substitute(condition, names)
     return (kind, len(formals), tuple(names[k] for k in binders), whole, test), formals
 
 
 def _with_conditions(
-    formals: tuple[Index, ...], binders: tuple[Index, ...], body: Poly, condition: Expr
-) -> tuple[Index, ...]:
+    formals: tuple[ex.Index, ...], binders: tuple[ex.Index, ...], body: Poly, condition: ex.Expr
+) -> tuple[ex.Index, ...]:
     """The formals with those of the condition, each where the binder it is compared with stands.
 
     The greatest x[k,d] with s[k] = n has the formals [n,d].
     """
     extra = [i for i in layout(condition, binders) if i not in formals]
-    order: list[Index] = []
+    order: list[ex.Index] = []
     for i in layout(body):
-        beside = [c for c in conditions_of(condition) if i in binders and i in free_indices(c)]
-        order += [e for e in extra if any(e in free_indices(c) for c in beside) and e not in order]
+        beside = [c for c in conditions_of(condition) if i in binders and i in ex.free_indices(c)]
+        order += [
+            e for e in extra if any(e in ex.free_indices(c) for c in beside) and e not in order
+        ]
         order += [i] if i in formals else []
     return (*order, *(i for i in (*formals, *extra) if i not in order))
 
@@ -443,7 +472,7 @@ def inline(p: Poly, let: Let) -> Poly:
         bodies = []
         for f in t.factors:
             base, exponent = base_and_power(f)
-            if isinstance(base, Access) and base.tensor == let.name:
+            if isinstance(base, ex.Access) and base.tensor == let.name:
                 bodies.append(power(let.body_at(base.positions), exponent))
             else:
                 rest.append(f)

@@ -17,18 +17,7 @@ from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from functools import cache, lru_cache
 
-from derive.algebra.expr import (
-    Access,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Param,
-    Pow,
-    Size,
-    free_indices,
-    tensors,
-)
+from derive.algebra import expr as ex
 from derive.algebra.logic import conditions_of
 from derive.algebra.poly import (
     FactoredSum,
@@ -87,7 +76,7 @@ def quotient_rules(lets: Lets) -> tuple[Rule | SumRule, ...]:
     )
 
 
-Sums = Callable[[Expr], tuple[Poly, ...]]
+Sums = Callable[[ex.Expr], tuple[Poly, ...]]
 
 
 def _join_name_powers(t: Term, sums: Sums) -> Poly | None:
@@ -95,7 +84,7 @@ def _join_name_powers(t: Term, sums: Sums) -> Poly | None:
     powers = [(f, *base_and_power(f)) for f in t.factors]
     wholes = [(f, e, n) for f, e, n in powers if isinstance(e, Poly) and _shared_masks(e) == ()]
     for name, base, exponent in powers if wholes else ():
-        if not isinstance(base, Access):
+        if not isinstance(base, ex.Access):
             continue
         for other, same, more in wholes:
             if same not in sums(base):
@@ -106,18 +95,18 @@ def _join_name_powers(t: Term, sums: Sums) -> Poly | None:
     return None
 
 
-def _defining_sums(lets: Lets, base: Expr) -> Iterator[Poly]:
+def _defining_sums(lets: Lets, base: ex.Expr) -> Iterator[Poly]:
     """The sums that a factor equals: its own terms, or its definition, expanded step by step.
 
     A guarded factor equals its operand where its condition holds.
     """
-    base = base.position if isinstance(base, Guard) else base
+    base = base.position if isinstance(base, ex.Guard) else base
     if isinstance(base, Poly | FactoredSum):
         yield base.body if isinstance(base, FactoredSum) else base
-    let = lets.definition(base.tensor) if isinstance(base, Access) else None
+    let = lets.definition(base.tensor) if isinstance(base, ex.Access) else None
     if let is None:
         return
-    assert isinstance(base, Access)
+    assert isinstance(base, ex.Access)
     whole = let.body_at(base.positions)
     for _ in range(_DEEPEST):
         yield whole
@@ -128,9 +117,9 @@ def _defining_sums(lets: Lets, base: Expr) -> Iterator[Poly]:
         whole = inline(whole, opened)
 
 
-def _factor_accesses(p: Poly) -> Iterator[Access]:
+def _factor_accesses(p: Poly) -> Iterator[ex.Access]:
     for t in p.terms:
-        yield from (f for f in t.factors if isinstance(f, Access))
+        yield from (f for f in t.factors if isinstance(f, ex.Access))
 
 
 def _one_quotient(t: Term) -> Poly | None:
@@ -140,13 +129,13 @@ def _one_quotient(t: Term) -> Poly | None:
         if not isinstance(whole, Poly) or n >= 0 or n.denominator != 1 or len(whole.terms) < 2:
             continue
         for divisor, base, k in powers:
-            if k >= 0 or not isinstance(base, Access | Param | Size):
+            if k >= 0 or not isinstance(base, ex.Access | ex.Param | ex.Size):
                 continue
             least = min(dict(map(base_and_power, d.factors)).get(base, 0) for d in whole.terms)
             if least >= 0 or Fraction(least).denominator != 1 or least * n > -k:
                 continue
             cleared = mul(whole, atom(base, Fraction(-least)))
-            if any(free_indices(base) & frozenset(d.binders) for d in cleared.terms):
+            if any(ex.free_indices(base) & frozenset(d.binders) for d in cleared.terms):
                 continue
             rest = [f for f in t.factors if f not in (sum_, divisor)]
             factors = (*rest, *_nonzero_power(cleared, n), *_nonzero_power(base, k + least * n))
@@ -155,7 +144,7 @@ def _one_quotient(t: Term) -> Poly | None:
 
 
 def _products_among(
-    terms: Collection[Term], outer: Poly, whole: Poly, binders: Sequence[Index]
+    terms: Collection[Term], outer: Poly, whole: Poly, binders: Sequence[ex.Index]
 ) -> Iterator[Term]:
     """Multiply a sum's terms by ``outer``; yield the products up to the first not in ``terms``."""
     for part in whole.terms:
@@ -179,7 +168,7 @@ def _cancel_sum(p: Poly, sums: Sums) -> Poly | None:
     for t in p.terms:
         for f in t.factors:
             base, exponent = base_and_power(f)
-            if isinstance(base, Guard) and not _implies_condition(t, base.condition):
+            if isinstance(base, ex.Guard) and not _implies_condition(t, base.condition):
                 continue
             for whole in wholes.get(base, ()):
                 masks = _shared_masks(whole)
@@ -202,8 +191,8 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
     terms = set(p.terms)
     for t in p.terms if len(terms) > 1 else ():
         for f in t.factors:
-            base, exponent = base_and_power(f) if isinstance(f, Pow) else (f, Fraction(1))
-            for whole in () if exponent >= 0 or isinstance(base, Guard) else sums(base):
+            base, exponent = base_and_power(f) if isinstance(f, ex.Pow) else (f, Fraction(1))
+            for whole in () if exponent >= 0 or isinstance(base, ex.Guard) else sums(base):
                 if len(whole.terms) != 2 or any(d.binders for d in whole.terms):
                     continue
                 if any(map(is_mask, (g for d in whole.terms for g in d.factors))):
@@ -222,13 +211,13 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
     return None
 
 
-def _implies_condition(t: Term, condition: Expr) -> bool:
+def _implies_condition(t: Term, condition: ex.Expr) -> bool:
     """True if the brackets of t imply this condition."""
-    held = (c for f in t.factors if isinstance(f, Iverson) for c in conditions_of(f.condition))
+    held = (c for f in t.factors if isinstance(f, ex.Iverson) for c in conditions_of(f.condition))
     return frozenset(held).issuperset(conditions_of(condition))
 
 
-def _is_within(whole: Poly, having: Container[Expr]) -> bool:
+def _is_within(whole: Poly, having: Container[ex.Expr]) -> bool:
     """True if every factor of the sum occurs in ``having``; terms with binders are exempt."""
     plain = (t for t in whole.terms if not t.binders)
     return all(base_and_power(f)[0] in having for t in plain for f in t.factors)
@@ -240,10 +229,10 @@ def _without_part(lets: Lets, p: Poly) -> Poly | None:
     alike = _ReadersByTensor(p)
     for n, t in enumerate(p.terms if len(p.terms) > 1 else ()):
         for f in t.factors:
-            let = lets.definition(f.tensor) if isinstance(f, Access) else None
+            let = lets.definition(f.tensor) if isinstance(f, ex.Access) else None
             if let is None or len(let.body.terms) < 2:
                 continue
-            assert isinstance(f, Access)
+            assert isinstance(f, ex.Access)
             others = [x for x in t.factors if x is not f]
             if not any(alike.others_read(n, d, f, others) for d in let.body.terms):
                 continue
@@ -262,29 +251,29 @@ class _ReadersByTensor:
         self._all = frozenset(range(len(p.terms)))
         self._reading: dict[str, set[int]] = {}
         for n, t in enumerate(p.terms):
-            for name in tensors(t):
+            for name in ex.tensors(t):
                 self._reading.setdefault(name, set()).add(n)
 
-    def others_read(self, n: int, part: Term, name: Access, beside: Iterable[Expr]) -> bool:
+    def others_read(self, n: int, part: Term, name: ex.Access, beside: Iterable[ex.Expr]) -> bool:
         """True if a term other than the n-th reads the tensors of a part times the cofactors.
 
         Tensors that both the part and the cofactors read may cancel, as may those in positions.
         """
-        within = frozenset().union(*map(tensors, beside))
-        at = frozenset().union(*map(tensors, name.positions))
+        within = frozenset().union(*map(ex.tensors, beside))
+        at = frozenset().union(*map(ex.tensors, name.positions))
         found: AbstractSet[int] = self._all - {n}
-        for read in (tensors(part) ^ within) - at:
+        for read in (ex.tensors(part) ^ within) - at:
             found = found & self._reading.get(read, set())
             if not found:
                 return False
         return True
 
 
-def _nonzero_power(base: Expr, exponent: Fraction) -> tuple[Expr, ...]:
+def _nonzero_power(base: ex.Expr, exponent: Fraction) -> tuple[ex.Expr, ...]:
     return (raised(base, exponent),) if exponent else ()
 
 
-def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:
+def _shared_masks(whole: Poly) -> tuple[ex.Expr, ...] | None:
     """The brackets common to all terms, None if some differ: the sum is 0 where they fail."""
     masks = [frozenset(f for f in t.factors if is_mask(f)) for t in whole.terms]
     if len(set(masks)) > 1:
@@ -292,7 +281,7 @@ def _shared_masks(whole: Poly) -> tuple[Expr, ...] | None:
     return tuple(f for f in whole.terms[0].factors if is_mask(f))
 
 
-def _term_cofactor(t: Term, f: Expr, whole: Poly) -> Poly | None:
+def _term_cofactor(t: Term, f: ex.Expr, whole: Poly) -> Poly | None:
     """The cofactor in t of f and of the first term of the sum without binders."""
     first = next((d for d in whole.terms if not d.binders), None)
     if first is None:

@@ -9,27 +9,117 @@ more product of its factors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from derive.algebra.cost_order import operation_costs, price
-from derive.algebra.expr import Call, Expr, Pow, free_indices, tensors
-from derive.algebra.rules import FUNCTION_RULES, Step
-from derive.algebra.simplify import Log, simplify
+from derive.algebra import expr as ex
+from derive.algebra.factor import factor
+from derive.algebra.poly import Poly
+from derive.algebra.rules import FUNCTION_RULES, Log, Step, simplify
+from derive.algebra.substitution import substitute
+from derive.budget import tick
 from derive.calculus.adjoint import Adjoint, Backward, with_subject
 from derive.calculus.lets import Let, Lets, inline
 from derive.calculus.ratio_rules import quotient_rules
+
+# --------------------------------------------------------------------------------------- cost order
+# Estimate the cost of formulas, to compare two forms of the same gradient.
+#
+# Each distinct elementwise operation costs 32^rank and each contraction 32^(number of indices), as
+# if every axis had 32 positions. It is an order, not a time.
+
+_SIDE = 32.0
+_SIGN = ex.num(-1)
+
+
+def cost(polys: Iterable[Poly]) -> float:
+    """The cost of computing these once, common subexpressions once."""
+    found: dict[ex.Expr, float] = {}
+    for p in polys:
+        found |= operation_costs(p)
+    return sum(found.values())
+
+
+def operation_costs(p: Poly) -> dict[ex.Expr, float]:
+    """Each distinct operation in p with its own cost."""
+    found = {e: _operation_cost(e) for e in _subexpressions(_depth_named(factor(p)))}
+    return {e: own for e, own in found.items() if own}
+
+
+def price(axes: Sequence[ex.Index]) -> float:
+    """The cost of one elementwise operation over these axes."""
+    return float(_SIDE ** len(axes))
+
+
+def _subexpressions(e: ex.Expr) -> Iterator[ex.Expr]:
+    """e and its subexpressions, each once, in preorder."""
+    met: set[ex.Expr] = set()
+    pending = [e]
+    while pending:
+        part = pending.pop()
+        if part not in met:
+            met.add(part)
+            tick()
+            yield part
+            pending += (
+                inner for inner in reversed(part.parts()) if not isinstance(inner, ex.Access)
+            )
+
+
+def _operation_cost(e: ex.Expr) -> float:
+    rank = len(ex.free_indices(e))
+    if isinstance(e, ex.Add | ex.Mul):
+        # A sign is no operation of its own: a + (-1)*b is a subtraction.
+        return _accumulated([ex.free_indices(a) for a in e.args if a is not _SIGN])
+    if isinstance(e, ex.Call | ex.Pow | ex.Iverson):
+        return float(_SIDE**rank)
+    if isinstance(e, ex.Reduce):
+        return float(_SIDE ** (rank + len(e.indices)))
+    return 0.0
+
+
+def _accumulated(operands: list[frozenset[ex.Index]]) -> float:
+    """Combine operands of low rank first, and numbers with the first of them."""
+    first, *rest = sorted(operands, key=len)
+    whole, total = first, 0.0
+    for free in rest:
+        whole |= free
+        total += _SIDE ** len(whole)
+    return total
+
+
+@lru_cache(maxsize=4096)
+def _depth_named(e: ex.Expr) -> ex.Expr:
+    """e with bound indices named by depth, so that equal sums are one object."""
+    mapped: ex.Expr = e.map(_depth_named)
+    if not isinstance(mapped, ex.Reduce):
+        return mapped
+    depth = sum(1 for part in ex.walk(mapped.body) if isinstance(part, ex.Reduce))
+    order = [i for i in dict.fromkeys(ex.walk(mapped.body)) if i in mapped.indices]
+    order += [i for i in mapped.indices if i not in order]
+    names: dict[ex.Index, ex.Expr] = {}
+    for n, i in enumerate(order):
+        assert isinstance(i, ex.Index)
+        names[i] = ex.Index(f"%{depth}.{n}", i.extent, i.group)
+    body = substitute(mapped.body, names)
+    condition = None if mapped.condition is None else substitute(mapped.condition, names)
+    indices = tuple(i for i in names.values() if isinstance(i, ex.Index))
+    return ex.Reduce(mapped.kind, indices, body, condition)
+
+
+# ------------------------------------------------------------------------------------ rematerialize
 
 
 def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
     """The gradients with such names expanded, where that costs less."""
     formulas: tuple[Adjoint, ...] = (*backward.adjoints, *backward.gradients)
-    read = {name for a in formulas for name in tensors(a.body)}
+    read = {name for a in formulas for name in ex.tensors(a.body)}
     for let in backward.lets:
         if let.name not in read or not _is_product_let(let):
             continue
         opened = tuple(_expand_adjoint(a, let, backward.lets) for a in formulas)
-        left = {name for a in opened for name in tensors(a.body)}
+        left = {name for a in opened for name in ex.tensors(a.body)}
         if left < read and _pays(let, formulas, opened, let.name in outputs):
             formulas, read = opened, left
     n = len(backward.adjoints)
@@ -44,7 +134,7 @@ def _is_product_let(let: Let) -> bool:
 
 
 def _expand_adjoint(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
-    if let.name not in tensors(a.body):
+    if let.name not in ex.tensors(a.body):
         return a
     body = inline(a.body, let)
     states = f"{lets.display_name(let.name)} is what it is made of, and not read"
@@ -59,14 +149,14 @@ def _pays(let: Let, old: Sequence[Adjoint], new: Sequence[Adjoint], kept: bool) 
     rise = sum(after.values()) - sum(before.values())
     if rise < 0:
         return True
-    functions = (e for e in after if e not in before and isinstance(e, Call | Pow))
-    small = all(len(free_indices(e)) < len(let.formals) for e in functions)
+    functions = (e for e in after if e not in before and isinstance(e, ex.Call | ex.Pow))
+    small = all(len(ex.free_indices(e)) < len(let.formals) for e in functions)
     return kept and small and rise < 2 * price(let.formals)
 
 
-def _distinct_operations(formulas: Sequence[Adjoint]) -> Mapping[Expr, float]:
+def _distinct_operations(formulas: Sequence[Adjoint]) -> Mapping[ex.Expr, float]:
     """The distinct operations of all formulas, with their costs."""
-    found: dict[Expr, float] = {}
+    found: dict[ex.Expr, float] = {}
     for a in formulas:
         found |= operation_costs(a.body)
     return found

@@ -33,9 +33,9 @@ from derive.algebra.expr import (
     Where,
     accesses,
     free_indices,
+    node,
 )
 from derive.algebra.factor import factor
-from derive.algebra.hashcons import node
 from derive.algebra.logic import conditions_of, negate
 from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, poly

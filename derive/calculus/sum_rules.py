@@ -14,20 +14,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Rel,
-    Size,
-    free_indices,
-    walk,
-)
+from derive.algebra import expr as ex
+from derive.algebra.factor import to_tree
 from derive.algebra.match import match
-from derive.algebra.memo import Recursion
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -42,10 +31,8 @@ from derive.algebra.poly import (
     raised,
     sum_over,
 )
-from derive.algebra.rules import Rule, Step, SumRule
-from derive.algebra.simplify import Log, simplify
-from derive.algebra.substitution import substitute
-from derive.algebra.to_tree import to_tree
+from derive.algebra.rules import Log, Rule, Step, SumRule, simplify
+from derive.algebra.substitution import Recursion, substitute
 from derive.calculus.guard_insertion import has_positions
 from derive.calculus.guards import has_a_member
 from derive.calculus.lets import Find, Let, Lets, inline, tensors_of
@@ -150,8 +137,8 @@ def _unless_compared(
     return apply
 
 
-def _uses(t: Term, index: Index) -> list[Expr]:
-    return [f for f in t.factors if index in free_indices(f)]
+def _uses(t: Term, index: ex.Index) -> list[ex.Expr]:
+    return [f for f in t.factors if index in ex.free_indices(f)]
 
 
 # -------------------------------------------------------------------- Sum_k exp(f - lse) = 1
@@ -168,7 +155,7 @@ def _sum_of_normalised(lets: Lets, t: Term) -> Poly | None:
                 rest = [x for x in t.factors if x not in uses]
                 left = [i for i in t.binders if i is not k]
                 if not has_positions(lets, k):
-                    rest.append(Iverson(Rel("<", ZERO, atom(Size(k.extent)))))
+                    rest.append(ex.Iverson(ex.Rel("<", ZERO, atom(ex.Size(k.extent)))))
                 return poly([make_term(t.coef, left, rest)])
     return None
 
@@ -176,33 +163,33 @@ def _sum_of_normalised(lets: Lets, t: Term) -> Poly | None:
 def _without_needless(lets: Lets, t: Term) -> Poly | None:
     for f in t.factors:
         match f:
-            case Iverson(Rel("<", left, Poly() as right)) if left is ZERO:
+            case ex.Iverson(ex.Rel("<", left, Poly() as right)) if left is ZERO:
                 size = as_atom(right)
             case _:
                 continue
-        if not isinstance(size, Size):
+        if not isinstance(size, ex.Size):
             continue
         rest = [x for x in t.factors if x is not f]
-        inside = [part for x in rest for part in walk(x)]
+        inside = [part for x in rest for part in ex.walk(x)]
         if any(map(_is_placed, inside)):
             # The bracket keeps a position in range.
             continue
-        indices = (*t.binders, *(i for i in inside if isinstance(i, Index)))
+        indices = (*t.binders, *(i for i in inside if isinstance(i, ex.Index)))
         around = any(i.extent == size.extent for i in indices)
         if around or _vanishes_with(lets, rest, size.extent):
             return poly([make_term(t.coef, t.binders, rest)])
     return None
 
 
-def _is_placed(e: Expr) -> bool:
-    if isinstance(e, Access):
-        return not all(isinstance(p, Index) for p in e.positions)
-    return isinstance(e, Delta)
+def _is_placed(e: ex.Expr) -> bool:
+    if isinstance(e, ex.Access):
+        return not all(isinstance(p, ex.Index) for p in e.positions)
+    return isinstance(e, ex.Delta)
 
 
-def _vanishes_with(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
+def _vanishes_with(lets: Lets, factors: Sequence[ex.Expr], extent: str) -> bool:
     """True if a factor is a sum over the extent, so that it is 0 if the extent is empty."""
-    read = (lets.get(f.tensor) for f in factors if isinstance(f, Access))
+    read = (lets.get(f.tensor) for f in factors if isinstance(f, ex.Access))
     return any(
         let is not None
         and let.kind == "sum"
@@ -211,33 +198,33 @@ def _vanishes_with(lets: Lets, factors: Sequence[Expr], extent: str) -> bool:
     )
 
 
-def _normalised_over(lets: Lets, f: Expr, k: Index) -> list[Expr] | None:
+def _normalised_over(lets: Lets, f: ex.Expr, k: ex.Index) -> list[ex.Expr] | None:
     """The mask factors required beside f = exp(body - lse) with lse over k; None for another f."""
-    if not (isinstance(f, Call) and f.function == "exp"):
+    if not (isinstance(f, ex.Call) and f.function == "exp"):
         return None
     (u,) = f.args
     name = as_atom(u) if isinstance(u, Poly) else None
-    logarithm = lets.definition(name.tensor) if isinstance(name, Access) else None
-    if logarithm is not None and isinstance(name, Access):
+    logarithm = lets.definition(name.tensor) if isinstance(name, ex.Access) else None
+    if logarithm is not None and isinstance(name, ex.Access):
         u = logarithm.body_at(name.positions)
     assert isinstance(u, Poly)
     for t in u.terms:
-        if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
+        if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], ex.Access):
             continue
         lse = t.factors[0]
         let = lets.get(lse.tensor)
         if let is None or let.kind != "logsumexp" or len(let.binders) != 1:
             continue
-        mapping: dict[Index, Expr] = dict(zip(let.formals, lse.positions, strict=True))
+        mapping: dict[ex.Index, ex.Expr] = dict(zip(let.formals, lse.positions, strict=True))
         mapping[let.binders[0]] = k
-        if k in free_indices(lse) or let.binders[0].extent != k.extent:
+        if k in ex.free_indices(lse) or let.binders[0].extent != k.extent:
             continue
         if substitute(let.body, mapping) is not add(u, atom(lse)):
             continue
         if let.condition is None:
             return []
         condition = substitute(let.condition, mapping)
-        return [Iverson(condition)] if has_a_member(lets.bounds, condition, k) else None
+        return [ex.Iverson(condition)] if has_a_member(lets.bounds, condition, k) else None
     return None
 
 
@@ -251,11 +238,13 @@ def _lone_sums(t: Term, find: Find) -> Iterator[tuple[Poly, str, tuple[int, ...]
     part of an axis.
     """
     for f in t.factors:
-        let = find(f.tensor) if isinstance(f, Access) else None
-        if let is None or not isinstance(f, Access):
+        let = find(f.tensor) if isinstance(f, ex.Access) else None
+        if let is None or not isinstance(f, ex.Access):
             continue
         alone = [k for k in t.binders if _uses(t, k) == [f]]
-        places = {k: [n for n, p in enumerate(f.positions) if k in free_indices(p)] for k in alone}
+        places = {
+            k: [n for n, p in enumerate(f.positions) if k in ex.free_indices(p)] for k in alone
+        }
         plain = [
             k
             for k in alone
@@ -296,7 +285,7 @@ def _constant_sum(
         total = simplify(total, rules, log)
         total = _with_totals_named(lets, total, opened, log)
         if not _reads_tensor(total):
-            if free_indices(total):
+            if ex.free_indices(total):
                 return None
             steps = dict.fromkeys(s if s.subject[0] else replace(s, subject=subject) for s in log)
             return _Total(total, tuple(steps)[-_MOST_SHOWN:])
@@ -321,7 +310,7 @@ def _term_sizes(p: Poly) -> int:
 
 
 def _reads_tensor(p: Poly) -> bool:
-    return any(isinstance(e, Access) for t in p.terms for f in t.factors for e in walk(f))
+    return any(isinstance(e, ex.Access) for t in p.terms for f in t.factors for e in ex.walk(f))
 
 
 def _names(lets: Lets, adjoints: Mapping[str, Let], p: Poly) -> Iterator[str]:
@@ -329,7 +318,7 @@ def _names(lets: Lets, adjoints: Mapping[str, Let], p: Poly) -> Iterator[str]:
     for t in p.terms:
         for f in t.factors:
             base, _ = base_and_power(f)
-            if isinstance(base, Access):
+            if isinstance(base, ex.Access):
                 let = adjoints.get(base.tensor) or lets.get(base.tensor)
                 if let is not None and let.kind == "sum":
                     yield base.tensor
@@ -353,7 +342,7 @@ def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly 
     sums = list(sums_apart(t))
     # Also try single binders: Sum_d of a Sum_de, which is the name for every e.
     single = [
-        ((k,), tuple(f for f in t.factors if k in free_indices(f)))
+        ((k,), tuple(f for f in t.factors if k in ex.free_indices(f)))
         for binders, _ in sums
         for k in (binders if len(binders) > 1 else ())
     ]
@@ -369,11 +358,11 @@ def _named_total(lets: Lets, t: Term, opened: Sequence[str] | set[str]) -> Poly 
 
 def _defining_name(
     lets: Lets,
-    binders: tuple[Index, ...],
-    factors: tuple[Expr, ...],
-    beside: Sequence[Expr],
+    binders: tuple[ex.Index, ...],
+    factors: tuple[ex.Expr, ...],
+    beside: Sequence[ex.Expr],
     opened: Sequence[str] | set[str] = (),
-) -> tuple[Fraction, Access, list[Expr]] | None:
+) -> tuple[Fraction, ex.Access, list[ex.Expr]] | None:
     """(coefficient, name, remaining cofactors) of a definition that this sum is an instance of."""
     target = make_term(Fraction(1), binders, factors)
     for let in lets.totals(tensors_of(factors)):
@@ -381,7 +370,7 @@ def _defining_name(
             continue
         (definition,) = let.body.terms
         bound = frozenset(definition.binders)
-        inside = tuple(f for f in definition.factors if free_indices(f) & bound)
+        inside = tuple(f for f in definition.factors if ex.free_indices(f) & bound)
         pattern = Term(target.coef, definition.binders, inside)
         for binding in match(pattern, target, frozenset(let.formals), {}):
             if not all(i in binding for i in let.formals):
@@ -390,11 +379,11 @@ def _defining_name(
             rest = divided(beside, outside)
             if rest is not None:
                 positions = tuple(binding[i] for i in let.formals)
-                return definition.coef, Access(let.name, positions), rest
+                return definition.coef, ex.Access(let.name, positions), rest
     return None
 
 
-def divided(factors: Sequence[Expr], by: Sequence[Expr]) -> list[Expr] | None:
+def divided(factors: Sequence[ex.Expr], by: Sequence[ex.Expr]) -> list[ex.Expr] | None:
     """The factors divided by these powers; None unless each occurs with at least that power."""
     powers = dict(map(base_and_power, factors))
     for base, n in map(base_and_power, by):
@@ -411,7 +400,7 @@ def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly |
     The adjoint of a contraction times one of its operands is the cotangent times its result.
     """
     for f in t.factors:
-        let = adjoints.get(f.tensor) if isinstance(f, Access) else None
+        let = adjoints.get(f.tensor) if isinstance(f, ex.Access) else None
         if let is None or len(let.body.terms) != 1 or not let.body.terms[0].binders:
             continue
         whole = inline(poly([t]), let)
@@ -419,7 +408,7 @@ def _through_adjoint(lets: Lets, adjoints: Mapping[str, Let], t: Term) -> Poly |
             continue
         (opened,) = whole.terms
         for k in opened.binders:
-            factors = tuple(x for x in opened.factors if k in free_indices(x))
+            factors = tuple(x for x in opened.factors if k in ex.free_indices(x))
             beside = [x for x in opened.factors if x not in factors]
             found = _defining_name(lets, (k,), factors, beside) if len(factors) > 1 else None
             if found is None:

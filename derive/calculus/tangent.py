@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Rules, Step
-from derive.algebra.simplify import Log, simplify
+from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Log, Rules, Step, simplify
 from derive.budget import at
 from derive.calculus.adjoint import (
     Adjoint,
@@ -26,8 +25,8 @@ from derive.calculus.adjoint import (
 )
 from derive.calculus.chain_rule import reads, tangent_of_let
 from derive.calculus.fold import fold_rules, masked_fold
+from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets
-from derive.calculus.positions import bounds_of
 from derive.calculus.ratio_rules import quotient_rules
 from derive.notation.operation import Operation
 

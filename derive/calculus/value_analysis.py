@@ -19,26 +19,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf, isfinite
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    Call,
-    Const,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Num,
-    Param,
-    Pow,
-    Reduce,
-    Size,
-    Where,
-    is_number,
-    tensors,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.logic import conjunction, negate
 from derive.algebra.poly import FactoredSum, Poly, Term
@@ -79,10 +60,10 @@ class ValueFacts:
     """The facts about expressions; ``find`` returns the let of a name."""
 
     find: Find
-    known: dict[Expr, Facts] = field(default_factory=dict)
+    known: dict[ex.Expr, Facts] = field(default_factory=dict)
     named: dict[str, Facts] = field(default_factory=dict)
 
-    def facts(self, e: Expr) -> Facts:
+    def facts(self, e: ex.Expr) -> Facts:
         """The facts of e."""
         found = self.known.get(e)
         if found is None:
@@ -90,40 +71,48 @@ class ValueFacts:
             found = self.known[e] = self._facts(e)
         return found
 
-    def _facts(self, e: Expr) -> Facts:
+    def _facts(self, e: ex.Expr) -> Facts:
         match e:
             case NormalizedExp(kind, _, body, _, condition):
                 return self._of_softmax(kind, body, condition)
-            case Call():
+            case ex.Call():
                 return self._of_call(e)
-            case Pow(base, Num()):
+            case ex.Pow(base, ex.Num()):
                 return self._of_power(e, self.facts(base))
-            case Guard(_, position, elsewhere):
+            case ex.Guard(_, position, elsewhere):
                 return _hull([self.facts(position), self.facts(elsewhere)])
-            case Where(_, then, other):
+            case ex.Where(_, then, other):
                 return _hull([self.facts(then), self.facts(other)])
             case FactoredSum(body):
                 return self.facts(body)
-            case Poly(parts) | Add(parts):
+            case Poly(parts) | ex.Add(parts):
                 whole = _sum_facts([self.facts(t) for t in parts])
                 return whole if log_normalizer(e) is None else replace(whole, high=0)
-            case Mul(args):
+            case ex.Mul(args):
                 return _product_facts([self.facts(a) for a in args])
             case Term(coef, binders, factors):
-                whole = _product_facts([self.facts(Num(coef)), *map(self.facts, factors)])
+                whole = _product_facts([self.facts(ex.Num(coef)), *map(self.facts, factors)])
                 return _summed_facts(whole) if binders else whole
-            case Reduce("sum", _, body, None):
+            case ex.Reduce("sum", _, body, None):
                 return _summed_facts(self.facts(body))
-            case Reduce(kind, _, body, condition):
+            case ex.Reduce(kind, _, body, condition):
                 return _reduced_facts(REDUCTIONS[kind], self.facts(body), condition)
-            case Access(tensor, positions):
+            case ex.Access(tensor, positions):
                 found = self._of_name(tensor)
-                if not any(isinstance(p, Guard) for p in positions):
+                if not any(isinstance(p, ex.Guard) for p in positions):
                     return found
                 # A window reads zeros where a guarded position is outside of its axis.
                 low, high = min(found.low, 0), max(found.high, 0)
                 return replace(found, low=low, high=high, nonzero=False)
-            case Num() | Const() | Param() | Size() | Index() | Iverson() | Delta():
+            case (
+                ex.Num()
+                | ex.Const()
+                | ex.Param()
+                | ex.Size()
+                | ex.Index()
+                | ex.Iverson()
+                | ex.Delta()
+            ):
                 return _leaf_facts(e)
         inner = [self.facts(part) for part in e.parts()]
         return replace(_ANY, defined=all(f.defined for f in inner), moderate=False)
@@ -137,7 +126,7 @@ class ValueFacts:
         while pending:
             name = pending[-1]
             let = None if name in self.named else self.find(name)
-            inner = tensors(let.body) if let is not None else ()
+            inner = ex.tensors(let.body) if let is not None else ()
             before = [t for t in inner if t not in self.named and self.find(t) is not None]
             if before and not set(before) & set(pending):
                 pending += before
@@ -155,14 +144,14 @@ class ValueFacts:
             return self.facts(recognise_under(let.body, self.find, ()))
         return _reduced_facts(let.reduction, self.facts(let.body), taken_where(let))
 
-    def _of_softmax(self, kind: str, body: Expr, condition: Expr | None) -> Facts:
+    def _of_softmax(self, kind: str, body: ex.Expr, condition: ex.Expr | None) -> Facts:
         inner = self.facts(body)
         defined = inner.defined and condition is None
         if kind == "softmax":
             return Facts(0, 1, True, defined=defined)
         return Facts(-inf, 0, defined=defined, moderate=inner.moderate)
 
-    def _of_call(self, e: Call) -> Facts:
+    def _of_call(self, e: ex.Call) -> Facts:
         row, args = FUNCTIONS[e.function], [self.facts(a) for a in e.args]
         defined = all(a.defined for a in args) and self._is_inside(e)
         if e.function != "exp" and not all(a.finite for a in args):
@@ -175,22 +164,22 @@ class ValueFacts:
         nonzero = row.open or row.least > 0 or row.most < 0
         return Facts(row.least, row.most, nonzero, True, defined, moderate)
 
-    def _of_power(self, e: Pow, base: Facts) -> Facts:
-        assert isinstance(e.exponent, Num)
+    def _of_power(self, e: ex.Pow, base: Facts) -> Facts:
+        assert isinstance(e.exponent, ex.Num)
         exponent = e.exponent.value
         if exponent < 0 and isinstance(e.base, Poly) and _is_selection_count(e.base):
             return Facts(0, 1, True, False, False)
         low, high = _power_range(base, exponent)
-        bare = isinstance(e.base, Num | Const | Param | Size)
+        bare = isinstance(e.base, ex.Num | ex.Const | ex.Param | ex.Size)
         defined = bare or (base.defined and self._is_inside(e))
-        away = base.low > 0 or base.high < 0 or is_number(e.base)
+        away = base.low > 0 or base.high < 0 or ex.is_number(e.base)
         moderate = away if exponent < 0 else base.moderate
         return Facts(low, high, base.nonzero, base.finite, defined, moderate)
 
-    def _is_inside(self, e: Call | Pow) -> bool:
+    def _is_inside(self, e: ex.Call | ex.Pow) -> bool:
         """True if the operands are within the domain of the function or the power."""
-        if isinstance(e, Pow):
-            assert isinstance(e.exponent, Num)
+        if isinstance(e, ex.Pow):
+            assert isinstance(e.exponent, ex.Num)
             power, base = e.exponent.value, self.facts(e.base)
             return base.positive if power.denominator != 1 else power > 0 or base.nonzero
         row = FUNCTIONS[e.function]
@@ -202,39 +191,39 @@ class ValueFacts:
         above = first.positive if low == 0 else first.low > low
         return above and (high == inf or first.high < high)
 
-    def may_fail(self, e: Expr, held: Iterable[Expr] = ()) -> bool:
+    def may_fail(self, e: ex.Expr, held: Iterable[ex.Expr] = ()) -> bool:
         """True if f(u) or its derivative may be nan or infinite where u is finite.
 
         e is the function call or the power; ``held`` are the conditions that hold there.
         """
-        if not isinstance(e, Call | Pow):
+        if not isinstance(e, ex.Call | ex.Pow):
             return False
-        if isinstance(e, Call):
+        if isinstance(e, ex.Call):
             if e.function != "exp" and not all(self.facts(a).finite for a in e.args):
                 return True
         return self.may_overflow(e, held) or not self._is_inside(e)
 
-    def may_overflow(self, e: Expr, held: Iterable[Expr] = ()) -> bool:
+    def may_overflow(self, e: ex.Expr, held: Iterable[ex.Expr] = ()) -> bool:
         """True if e calls a function that may overflow at moderate values of the tensors."""
-        if not isinstance(e, Call) or not FUNCTIONS[e.function].overflows:
+        if not isinstance(e, ex.Call) or not FUNCTIONS[e.function].overflows:
             return False
         known = recognise_under(e, self.find, held)
-        return self.facts(known.args[0] if isinstance(known, Call) else known).high == inf
+        return self.facts(known.args[0] if isinstance(known, ex.Call) else known).high == inf
 
 
-def _leaf_facts(e: Expr) -> Facts:
+def _leaf_facts(e: ex.Expr) -> Facts:
     match e:
-        case Num(value):
+        case ex.Num(value):
             return Facts(float(value), float(value), value != 0)
-        case Const("pi"):
+        case ex.Const("pi"):
             return Facts(3.0, 4.0, True)
-        case Const():
+        case ex.Const():
             return replace(_ANY, defined=False, moderate=False)
-        case Size():
+        case ex.Size():
             return Facts(0, inf, True)
-        case Index():
+        case ex.Index():
             return Facts(0, inf)
-        case Iverson() | Delta():
+        case ex.Iverson() | ex.Delta():
             return Facts(0, 1)
     return _ANY
 
@@ -294,7 +283,7 @@ def _summed_facts(inner: Facts) -> Facts:
     return replace(inner, low=low, high=high, nonzero=inner.positive or inner.high < 0)
 
 
-def _reduced_facts(row: Reduction, inner: Facts, condition: Expr | None) -> Facts:
+def _reduced_facts(row: Reduction, inner: Facts, condition: ex.Expr | None) -> Facts:
     """The facts of a reduction of such values where a condition holds, over a nonempty axis."""
     if not row.is_smooth:
         return _ANY
@@ -309,7 +298,7 @@ def _reduced_facts(row: Reduction, inner: Facts, condition: Expr | None) -> Fact
 def _is_selection_count(p: Poly) -> bool:
     """True if p counts the positions that conditions select: the mean of none is nan."""
     factors = [f for t in p.terms for f in t.factors]
-    return any(t.binders for t in p.terms) and all(isinstance(f, Iverson) for f in factors)
+    return any(t.binders for t in p.terms) and all(isinstance(f, ex.Iverson) for f in factors)
 
 
 def _hull(parts: list[Facts]) -> Facts:
@@ -318,13 +307,13 @@ def _hull(parts: list[Facts]) -> Facts:
     return _of_parts(low, high, all(p.nonzero for p in parts), parts)
 
 
-def taken_where(let: Let) -> Expr | None:
+def taken_where(let: Let) -> ex.Expr | None:
     """The condition of a reduction, including a -inf branch of a maximum, which excludes too."""
     conditions = [] if let.condition is None else [let.condition]
     least = Fraction(1 if let.reduction.neutral == inf else -1)
     for t in let.body.terms:
-        if t.coef == least and Const("inf") in t.factors:
-            masks = [f.condition for f in t.factors if isinstance(f, Iverson)]
+        if t.coef == least and ex.Const("inf") in t.factors:
+            masks = [f.condition for f in t.factors if isinstance(f, ex.Iverson)]
             if len(masks) == 1 and len(t.factors) == 2:
                 conditions.append(negate(masks[0]))
     return conjunction(conditions) if conditions else None

@@ -18,8 +18,7 @@ from derive.check.reference import selected, target, values
 from derive.errors import DeriveError
 from derive.joint import value_and_grad
 from derive.memory import loaded
-from derive.notation.operation import Choice, KeepDim, Operation
-from derive.notation.options import options
+from derive.notation.operation import Choice, KeepDim, Operation, options
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,38 +11,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from derive.algebra.expr import (
-    RELATIONS,
-    Access,
-    Add,
-    And,
-    Call,
-    Composite,
-    Const,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    num,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.check.points import REDUCTIONS, GridScope, digits, reduced, spread
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +24,184 @@ if TYPE_CHECKING:
 
     from derive.algebra.interpret import Extents
 
+
+# ------------------------------------------------------------------------------------------- points
+# Points of an index grid: scattering values back, and reductions over axes.
+#
+# Used by `derive.check.grid`; all of it is differentiable torch code.
+
+
+class GridScope:
+    """The points at which an expression is evaluated, and the value of each index there.
+
+    ``shape`` is the shape of the points: the sizes of the indices, or a single axis after a mask
+    was applied. ``at`` has the positions of each index, one tensor per axis of a group, which
+    broadcast to the shape. Bound indices are prepended as leading axes.
+    """
+
+    def __init__(self, shape: tuple[int, ...], at: Mapping[ex.Index, tuple[Tensor, ...]]) -> None:
+        self.shape = shape
+        self.at = at
+
+    def within(
+        self, indices: Sequence[ex.Index], sizes: Extents, device: torch.device
+    ) -> GridScope:
+        """Prepend the indices as leading axes, row-major."""
+        import torch
+
+        spans = [digits(sizes[i.extent]) for i in indices]
+        shape = (*(n for span in spans for n in span), *self.shape)
+        at = dict(self.at)
+        axis = 0
+        for index, span in zip(indices, spans, strict=True):
+            places = []
+            for n in span:
+                axis += 1
+                ones = [1] * (len(shape) - axis)
+                places.append(torch.arange(n, device=device).reshape(n, *ones))
+            at[index] = tuple(places)
+        return GridScope(shape, at)
+
+    def taken(self, mask: Tensor) -> GridScope:
+        """Select the points where the mask holds, as one axis."""
+        at = {
+            index: tuple(place.expand(self.shape)[mask] for place in places)
+            for index, places in self.at.items()
+        }
+        return GridScope((int(mask.sum()),), at)
+
+
+def digits(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the size of each axis of an index or group."""
+    return size if isinstance(size, tuple) else (size,)
+
+
+def spread(onto: Tensor, mask: Tensor, points: Tensor) -> Tensor:
+    """Scatter the points into ``onto`` where the mask holds."""
+    return onto.masked_scatter(mask, points.expand(int(mask.sum())).to(onto.dtype))
+
+
+def reduced(
+    kind: str, points: Tensor, mask: Tensor | None, shape: tuple[int, ...], rank: int
+) -> Tensor:
+    """Reduce all but the last ``rank`` axes of ``shape``, where the mask holds.
+
+    With a mask, ``points`` are the values where it holds, in order. Several axes are reduced as
+    one: the first winner is the first in row-major order.
+    """
+    import torch
+
+    count, rest = math.prod(shape[: len(shape) - rank]), shape[len(shape) - rank :]
+    if count == 0:
+        empty = REDUCTIONS[kind].of_nothing
+        whole = not points.is_floating_point() and math.isfinite(empty)
+        return torch.full(rest, empty, dtype=points.dtype if whole else None, device=points.device)
+    if mask is None:
+        return REDUCTIONS[kind].over(points.expand(shape).reshape(count, *rest), None)
+    fill = torch.full(shape, _neutral(kind, points.dtype), dtype=points.dtype, device=mask.device)
+    values, taken = spread(fill, mask, points), mask.reshape(count, *rest)
+    return REDUCTIONS[kind].over(values.reshape(count, *rest), taken)
+
+
+def _neutral(kind: str, dtype: torch.dtype) -> float | bool:
+    import torch
+
+    value = REDUCTIONS[kind].neutral
+    if dtype.is_floating_point or math.isfinite(value):
+        return value
+    return torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min
+
+
+Taken: TypeAlias = "Tensor | None"
+
+
+def _winner_position(sign: int) -> Callable[[Tensor, Taken], Tensor]:
+    """Return argmax of sign*value: the first winner, or the first nan; 0 for no elements."""
+
+    def winner(values: Tensor, taken: Taken) -> Tensor:
+        best = values.detach()
+        best = best.amax(0) if sign > 0 else best.amin(0)
+        wins = (values == best) | (values != values)
+        if taken is not None:
+            wins = wins & taken
+        return wins.long().argmax(0)
+
+    return winner
+
+
+def _first_winner(sign: int) -> Callable[[Tensor, Taken], Tensor]:
+    """Return the maximum of sign*value, with the gradient to the first winner alone."""
+    winner = _winner_position(sign)
+
+    def first(values: Tensor, taken: Taken) -> Tensor:
+        return values.gather(0, winner(values, taken).unsqueeze(0)).squeeze(0)
+
+    return first
+
+
+def _tied_extremum(name: str) -> Callable[[Tensor, Taken], Tensor]:
+    """Return torch.amax or amin, which share the gradient among tied winners."""
+
+    def shared(values: Tensor, taken: Taken) -> Tensor:
+        import torch
+
+        if taken is None:
+            made: Tensor = getattr(torch, name)(values, 0)
+            return made
+        n = values[0].numel()
+        place = torch.arange(n, device=values.device).reshape(values.shape[1:])
+        # The start value counts as a winner if it ties with one; nan never ties.
+        start = math.nan if values.is_floating_point() else 0
+        made = torch.full((n,), start, dtype=values.dtype, device=values.device).scatter_reduce(
+            0, place.expand(values.shape)[taken], values[taken], name, include_self=False
+        )
+        made = made.reshape(values.shape[1:])
+        return torch.where(taken.any(0), made, _neutral(name, values.dtype))
+
+    return shared
+
+
+def _mean(values: Tensor, taken: Taken) -> Tensor:
+    return values.mean(0) if taken is None else values.sum(0) / taken.sum(0)
+
+
+def _norm(values: Tensor, taken: Taken) -> Tensor:
+    """Return torch's norm, whose gradient is 0 where all elements are 0."""
+    import torch
+
+    made: Tensor = torch.linalg.vector_norm(values, dim=0)
+    return made
+
+
+class GridReduction(NamedTuple):
+    """A reduction: its value for no elements, its neutral element, and the function over axis 0."""
+
+    of_nothing: float | bool
+    neutral: float | bool
+    over: Callable[[Tensor, Taken], Tensor]
+
+
+_INF = math.inf
+
+REDUCTIONS: Mapping[str, GridReduction] = {
+    "sum": GridReduction(0, 0, lambda values, taken: values.sum(0)),
+    "prod": GridReduction(1, 1, lambda values, taken: values.prod(0)),
+    "mean": GridReduction(math.nan, 0, _mean),
+    "max": GridReduction(-_INF, -_INF, _first_winner(1)),
+    "min": GridReduction(_INF, _INF, _first_winner(-1)),
+    "amax": GridReduction(-_INF, -_INF, _tied_extremum("amax")),
+    "amin": GridReduction(_INF, _INF, _tied_extremum("amin")),
+    "argmax": GridReduction(0, -_INF, _winner_position(1)),
+    "argmin": GridReduction(0, _INF, _winner_position(-1)),
+    "logsumexp": GridReduction(-_INF, -_INF, lambda values, taken: values.logsumexp(0)),
+    "norm2": GridReduction(0, 0, _norm),
+    "any": GridReduction(False, False, lambda values, taken: values.any(0)),
+    "all": GridReduction(True, True, lambda values, taken: values.all(0)),
+}
+"""Masked-out values are neutral elements already."""
+
+
+# --------------------------------------------------------------------------------------------- grid
 
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 
@@ -67,7 +219,7 @@ class Grid:
         tensors: Mapping[str, Tensor],
         sizes: Extents,
         numbers: Mapping[str, Any],
-        axes: Mapping[str, tuple[Expr, ...]],
+        axes: Mapping[str, tuple[ex.Expr, ...]],
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
@@ -80,24 +232,24 @@ class Grid:
 
     # Whole tensors
 
-    def fill(self, axes: Sequence[Expr], body: Expr, kind: str) -> Tensor:
+    def fill(self, axes: Sequence[ex.Expr], body: ex.Expr, kind: str) -> Tensor:
         """Return a new tensor Y with Y[axes] = body."""
-        indices = [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
+        indices = [i for axis in axes for i in ex.walk(axis) if isinstance(i, ex.Index)]
         scope = GridScope((), {}).within(indices, self.sizes, self.device)
         made = self.cast(self.value(body, scope), kind).expand(scope.shape)
         return made.reshape([n for axis in axes for n in self.layout(axis)]).clone()
 
-    def layout(self, axis: Expr) -> tuple[int, ...]:
+    def layout(self, axis: ex.Expr) -> tuple[int, ...]:
         """Return the sizes of the tensor axes for one axis of a left side."""
-        if isinstance(axis, Index):
+        if isinstance(axis, ex.Index):
             return digits(self.sizes[axis.extent])
         return (self.extent(axis),)
 
-    def extent(self, axis: Expr) -> int:
+    def extent(self, axis: ex.Expr) -> int:
         """Return the number of positions of an axis; 1 for a constant on the left."""
-        if isinstance(axis, Index | Size):
+        if isinstance(axis, ex.Index | ex.Size):
             return math.prod(digits(self.sizes[axis.extent]))
-        return math.prod(map(self.extent, axis.args)) if isinstance(axis, Composite) else 1
+        return math.prod(map(self.extent, axis.args)) if isinstance(axis, ex.Composite) else 1
 
     def cast(self, value: Tensor, kind: str) -> Tensor:
         """Cast the value to ``float``, ``int`` or ``bool``."""
@@ -107,42 +259,42 @@ class Grid:
 
     # Values
 
-    def value(self, e: Expr, scope: GridScope) -> Tensor:
+    def value(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate e at the points of the scope."""
         match e:
-            case Num(value):
+            case ex.Num(value):
                 return self.number(value.numerator if value.denominator == 1 else float(value))
-            case Const(name):
+            case ex.Const(name):
                 return self.number(_CONSTANTS[name])
-            case Param(name):
+            case ex.Param(name):
                 return self.number(self.numbers[name])
-            case Size():
+            case ex.Size():
                 return self.number(self.extent(e))
-            case Index() | Composite():
+            case ex.Index() | ex.Composite():
                 return self.place(e, None, scope)
-            case Guard(condition, position):
-                return self.where(condition, position, num(0), scope)
-            case Access(tensor, positions):
+            case ex.Guard(condition, position):
+                return self.where(condition, position, ex.num(0), scope)
+            case ex.Access(tensor, positions):
                 return self.access(tensor, positions, scope)
-            case Add(args):
+            case ex.Add(args):
                 return reduce(operator.add, [self.arithmetic(a, scope) for a in args])
-            case Mul():
+            case ex.Mul():
                 return self.product(e, scope)
-            case Pow(base, exponent):
+            case ex.Pow(base, exponent):
                 return self.power(base, exponent, scope)
-            case Call(name, args):
+            case ex.Call(name, args):
                 return self.call(name, args, scope)
-            case Reduce(kind, indices, body, condition):
+            case ex.Reduce(kind, indices, body, condition):
                 return self.reduce(kind, indices, body, condition, scope)
-            case Where(condition, then, other):
+            case ex.Where(condition, then, other):
                 return self.where(condition, then, other, scope)
-            case Iverson(condition):
+            case ex.Iverson(condition):
                 return self.condition(condition, scope).long()
-            case Delta(axis, position):
+            case ex.Delta(axis, position):
                 return (self.value(axis, scope) == self.value(position, scope)).long()
         return self.condition(e, scope)
 
-    def arithmetic(self, e: Expr, scope: GridScope) -> Tensor:
+    def arithmetic(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate e as a number: bools become 0 or 1."""
         import torch
 
@@ -161,29 +313,29 @@ class Grid:
         """Cast integers to the float dtype."""
         return value if value.is_floating_point() else value.to(self.dtype)
 
-    def product(self, e: Mul, scope: GridScope) -> Tensor:
+    def product(self, e: ex.Mul, scope: GridScope) -> Tensor:
         """Multiply; where a bracket or delta is 0, the other factors are not evaluated."""
         factors = _flat_factors(e)
-        masks = [f for f in factors if isinstance(f, Iverson | Delta)]
-        others = [f for f in factors if not isinstance(f, Iverson | Delta)]
+        masks = [f for f in factors if isinstance(f, ex.Iverson | ex.Delta)]
+        others = [f for f in factors if not isinstance(f, ex.Iverson | ex.Delta)]
         if masks:
-            rest = Mul(tuple(others)) if others else num(1)
-            return self.where(And(tuple(masks)), rest, num(0), scope)
+            rest = ex.Mul(tuple(others)) if others else ex.num(1)
+            return self.where(ex.And(tuple(masks)), rest, ex.num(0), scope)
         return reduce(operator.mul, [self.arithmetic(f, scope) for f in others])
 
-    def power(self, base: Expr, exponent: Expr, scope: GridScope) -> Tensor:
+    def power(self, base: ex.Expr, exponent: ex.Expr, scope: GridScope) -> Tensor:
         """Return base ** exponent; integers stay integers if the exponent is a natural number."""
         import torch
 
         below = self.arithmetic(base, scope)
-        if not isinstance(exponent, Num):
+        if not isinstance(exponent, ex.Num):
             return torch.pow(self.real(below), self.real(self.arithmetic(exponent, scope)))
         n = exponent.value
         if n.denominator == 1 and n >= 0:
             return torch.pow(below, int(n))
         return torch.pow(self.real(below), float(n))
 
-    def call(self, name: str, args: Sequence[Expr], scope: GridScope) -> Tensor:
+    def call(self, name: str, args: Sequence[ex.Expr], scope: GridScope) -> Tensor:
         """Call the torch function of that name."""
         import torch
 
@@ -207,9 +359,9 @@ class Grid:
     def reduce(
         self,
         kind: str,
-        indices: tuple[Index, ...],
-        body: Expr,
-        condition: Expr | None,
+        indices: tuple[ex.Index, ...],
+        body: ex.Expr,
+        condition: ex.Expr | None,
         scope: GridScope,
     ) -> Tensor:
         """Reduce the values of body where the condition holds."""
@@ -235,22 +387,22 @@ class Grid:
 
     # Conditions
 
-    def condition(self, e: Expr, scope: GridScope) -> Tensor:
+    def condition(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate a condition; later parts of and/or only where the earlier ones do not decide."""
         match e:
-            case Rel(op, left, right):
+            case ex.Rel(op, left, right):
                 a, b = self.arithmetic(left, scope), self.arithmetic(right, scope)
-                made: Tensor = RELATIONS[op](a, b)
+                made: Tensor = ex.RELATIONS[op](a, b)
                 return made
-            case And(args):
+            case ex.And(args):
                 return self.chain(args, True, scope)
-            case Or(args):
+            case ex.Or(args):
                 return self.chain(args, False, scope)
-            case Not(arg):
+            case ex.Not(arg):
                 return ~self.condition(arg, scope)
         return self.value(e, scope) != 0
 
-    def chain(self, args: Sequence[Expr], through: bool, scope: GridScope) -> Tensor:
+    def chain(self, args: Sequence[ex.Expr], through: bool, scope: GridScope) -> Tensor:
         """Evaluate each condition where all earlier ones equal ``through``, the neutral element."""
         import torch
 
@@ -260,7 +412,7 @@ class Grid:
             held = spread(held, pending, self.condition(arg, scope.taken(pending)))
         return held
 
-    def where(self, condition: Expr, then: Expr, other: Expr, scope: GridScope) -> Tensor:
+    def where(self, condition: ex.Expr, then: ex.Expr, other: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate each branch at its own points."""
         import torch
 
@@ -274,12 +426,12 @@ class Grid:
 
     # Positions
 
-    def access(self, tensor: str, positions: tuple[Expr, ...], scope: GridScope) -> Tensor:
+    def access(self, tensor: str, positions: tuple[ex.Expr, ...], scope: GridScope) -> Tensor:
         """Read the elements at the positions; each must be within its axis."""
         data = self.tensors[tensor]
         at: list[Tensor] = []
         for position, axis in zip(positions, self.axes[tensor], strict=True):
-            if isinstance(position, Index) and position.group:
+            if isinstance(position, ex.Index) and position.group:
                 at += scope.at[position]
             else:
                 at.append(self.place(position, axis, scope))
@@ -287,14 +439,14 @@ class Grid:
             _in_range(place, size, f"{tensor}: axis {n}")
         return data[tuple(at)] if at else data
 
-    def place(self, position: Expr, axis: Expr | None, scope: GridScope) -> Tensor:
+    def place(self, position: ex.Expr, axis: ex.Expr | None, scope: GridScope) -> Tensor:
         """Evaluate a position as one integer; ``axis`` is the declared axis that it indexes."""
         match position:
-            case Index(_, extent):
+            case ex.Index(_, extent):
                 return self.row_major([position], [self.sizes[extent]], scope)
-            case Composite(args):
-                declared: Sequence[Expr | None] = (None,) * len(args)
-                if isinstance(axis, Composite) and len(axis.args) == len(args):
+            case ex.Composite(args):
+                declared: Sequence[ex.Expr | None] = (None,) * len(args)
+                if isinstance(axis, ex.Composite) and len(axis.args) == len(args):
                     declared = axis.args
                 sizes = [self.part(p, d) for p, d in zip(args, declared, strict=True)]
                 return self.row_major(args, sizes, scope)
@@ -303,18 +455,18 @@ class Grid:
             raise IndexError(f"the position {position} is not an integer")
         return found.long()
 
-    def part(self, part: Expr, declared: Expr | None) -> int | tuple[int, ...] | None:
+    def part(self, part: ex.Expr, declared: ex.Expr | None) -> int | tuple[int, ...] | None:
         """Return the size of one part of a composite; None if unknown, as for a constant."""
-        if isinstance(part, Guard):
+        if isinstance(part, ex.Guard):
             return self.part(part.position, declared)
         for e in (declared, part):
-            if isinstance(e, Index):
+            if isinstance(e, ex.Index):
                 return self.sizes[e.extent]
-        return 1 if part is declared or part is num(0) else None
+        return 1 if part is declared or part is ex.num(0) else None
 
     def row_major(
         self,
-        parts: Sequence[Expr],
+        parts: Sequence[ex.Expr],
         sizes: Sequence[int | tuple[int, ...] | None],
         scope: GridScope,
     ) -> Tensor:
@@ -323,8 +475,8 @@ class Grid:
             raise ValueError(f"the size of a constant part of {parts} is not known")
         number = self.number(0)
         for part, size in zip(parts, sizes, strict=True):
-            known = isinstance(part, Index)
-            at = scope.at[part] if isinstance(part, Index) else (self.place(part, None, scope),)
+            known = isinstance(part, ex.Index)
+            at = scope.at[part] if isinstance(part, ex.Index) else (self.place(part, None, scope),)
             bases = (None,) if size is None else digits(size)
             for digit, base in zip(at, bases, strict=True):
                 if base is not None and not known:
@@ -333,8 +485,8 @@ class Grid:
         return number
 
 
-def _flat_factors(e: Expr) -> list[Expr]:
-    if isinstance(e, Mul):
+def _flat_factors(e: ex.Expr) -> list[ex.Expr]:
+    if isinstance(e, ex.Mul):
         return [factor for arg in e.args for factor in _flat_factors(arg)]
     return [e]
 

@@ -15,20 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import (
-    Access,
-    Composite,
-    Expr,
-    Index,
-    Mul,
-    Param,
-    Reduce,
-    Rel,
-    Size,
-    accesses,
-    free_indices,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.interpret import Array, evaluate
 from derive.check import oracle, reference
 from derive.check.samples import Case, Sample, sample
@@ -122,7 +109,7 @@ def _extent_of_letter(op: Operation) -> dict[str, str]:
     expressions = [axis for t in op.inputs for axis in t.axes]
     for equation in op.equations:
         expressions += [*equation.axes, equation.body]
-    letters = [i for e in expressions for i in walk(e) if isinstance(i, Index)]
+    letters = [i for e in expressions for i in ex.walk(e) if isinstance(i, ex.Index)]
     found = {i.name: i.extent for i in letters if i.name.isidentifier()}
     return dict(sorted(found.items()))
 
@@ -139,14 +126,14 @@ def _resized(
         i.extent
         for t in op.inputs
         for axis in t.axes
-        if isinstance(axis, Composite)
-        for i in walk(axis)
-        if isinstance(i, Index)
+        if isinstance(axis, ex.Composite)
+        for i in ex.walk(axis)
+        if isinstance(i, ex.Index)
     } | {p.extent for p in op.parameters if isinstance(p, SizeOf)}
     free = {
         e.name
         for e in op.extents
-        if e.size is None or (e.name in parts and any(map(_varies, walk(e.size))))
+        if e.size is None or (e.name in parts and any(map(_varies, ex.walk(e.size))))
     }
     found: Sizes = {name: known[name] for name in known if name in free}
     for name, given in wanted.items():
@@ -182,9 +169,9 @@ def _resized(
         count = len(found)
         for e in op.extents:
             if e.name not in found and e.size is not None:
-                inside = list(walk(e.size))
-                sized = {s.extent for s in inside if isinstance(s, Size)} <= found.keys()
-                if sized and {p.name for p in inside if isinstance(p, Param)} <= numbers.keys():
+                inside = list(ex.walk(e.size))
+                sized = {s.extent for s in inside if isinstance(s, ex.Size)} <= found.keys()
+                if sized and {p.name for p in inside if isinstance(p, ex.Param)} <= numbers.keys():
                     found[e.name] = int(evaluate(e.size, {}, found, {}, numbers))
         missing = [e.name for e in op.extents if e.name not in found and e.name in known]
         if count == len(found) and missing:
@@ -222,8 +209,8 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
         )
 
 
-def _indices_in(expressions: Iterable[Expr]) -> set[Index]:
-    return {i for e in expressions for i in walk(e) if isinstance(i, Index)}
+def _indices_in(expressions: Iterable[ex.Expr]) -> set[ex.Index]:
+    return {i for e in expressions for i in ex.walk(e) if isinstance(i, ex.Index)}
 
 
 def _memory() -> int:
@@ -234,32 +221,32 @@ def _memory() -> int:
         return 2**34
 
 
-def _varies(e: Expr) -> bool:
-    return isinstance(e, Size | Param)
+def _varies(e: ex.Expr) -> bool:
+    return isinstance(e, ex.Size | ex.Param)
 
 
-def _sizes_in_definition(op: Operation, extent: str) -> Iterator[Size]:
+def _sizes_in_definition(op: Operation, extent: str) -> Iterator[ex.Size]:
     """Yield the sizes in the definition of an extent's size, transitively."""
     by_name = {e.name: e.size for e in op.extents}
     pending = [by_name[extent]]
     while pending:
         e = pending.pop()
-        for size in walk(e) if e is not None else ():
-            if isinstance(size, Size):
+        for size in ex.walk(e) if e is not None else ():
+            if isinstance(size, ex.Size):
                 yield size
                 pending.append(by_name[size.extent])
 
 
 def _shape_of_axes(
-    axes: Sequence[Expr], found: Mapping[str, int | tuple[int, ...]]
+    axes: Sequence[ex.Expr], found: Mapping[str, int | tuple[int, ...]]
 ) -> tuple[int, ...]:
     shape: list[int] = []
     for axis in axes:
-        if isinstance(axis, Index):
+        if isinstance(axis, ex.Index):
             shape += _index_sizes(found[axis.extent])
         else:
             shape.append(
-                math.prod(_shape_of_axes(axis.args, found)) if isinstance(axis, Composite) else 1
+                math.prod(_shape_of_axes(axis.args, found)) if isinstance(axis, ex.Composite) else 1
             )
     return tuple(shape)
 
@@ -345,10 +332,14 @@ def _random_integers(
 def _exclusive_bound(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]]) -> int:
     """Return an exclusive bound: the size of an index compared with t, else the largest size."""
     sizes = [math.prod(n) if isinstance(n, tuple) else n for n in found.values()]
-    for e in (inner for equation in op.equations for inner in walk(equation.body)):
-        if isinstance(e, Rel):
+    for e in (inner for equation in op.equations for inner in ex.walk(equation.body)):
+        if isinstance(e, ex.Rel):
             for one, other in ((e.left, e.right), (e.right, e.left)):
-                if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Index):
+                if (
+                    isinstance(one, ex.Access)
+                    and one.tensor == t.name
+                    and isinstance(other, ex.Index)
+                ):
                     size = found[other.extent]
                     return math.prod(size) if isinstance(size, tuple) else size
     return max(sizes, default=2)
@@ -377,14 +368,14 @@ def _contraction_scale(
     """Return n^(-1/2) for a contraction over n with a computed tensor, n^(-1/4) with an input."""
     inputs = {t.name for t in op.inputs if t.kind == "float"}
     scale = 1.0
-    for e in (inner for equation in op.equations for inner in walk(equation.body)):
-        if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
+    for e in (inner for equation in op.equations for inner in ex.walk(equation.body)):
+        if not isinstance(e, ex.Reduce) or e.kind != "sum" or not isinstance(e.body, ex.Mul):
             continue
         bound = set(e.indices)
-        factors = [a for f in e.body.args for a in accesses(f) if free_indices(a) & bound]
+        factors = [a for f in e.body.args for a in ex.accesses(f) if ex.free_indices(a) & bound]
         if len(factors) < 2 or all(a.tensor != name for a in factors):
             continue
-        own = {i for a in factors if a.tensor == name for i in free_indices(a) & bound}
+        own = {i for a in factors if a.tensor == name for i in ex.free_indices(a) & bound}
         sizes = [found[i.extent] for i in own]
         n = math.prod(math.prod(s) if isinstance(s, tuple) else s for s in sizes)
         shared = sum(a.tensor in inputs for a in factors)

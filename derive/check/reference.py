@@ -16,8 +16,7 @@ import numpy as np
 from derive.algebra.expr import Expr, accesses, as_expr
 from derive.algebra.interpret import evaluate
 from derive.check import oracle
-from derive.check.grid import Grid
-from derive.check.points import GridScope
+from derive.check.grid import Grid, GridScope
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Equation, Number, Operation, SizeOf
 

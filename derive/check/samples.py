@@ -15,19 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import (
-    RELATIONS,
-    Access,
-    Call,
-    Composite,
-    Expr,
-    Index,
-    Param,
-    Rel,
-    Size,
-    as_expr,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.interpret import Array, evaluate
 from derive.check import oracle
 from derive.errors import VerificationError
@@ -253,9 +241,9 @@ def _shapes(
     return shapes, parameters, least, loops * sum(prod(shape) for shape in shapes.values())
 
 
-def _indices(e: Equation) -> set[Index]:
+def _indices(e: Equation) -> set[ex.Index]:
     """Return every index of an equation."""
-    return {i for part in (*e.axes, e.body) for i in walk(part) if isinstance(i, Index)}
+    return {i for part in (*e.axes, e.body) for i in ex.walk(part) if isinstance(i, ex.Index)}
 
 
 class _UnusedSizes:
@@ -278,11 +266,11 @@ def _extents(
         part.extent
         for t in op.inputs
         for axis in t.axes
-        if isinstance(axis, Composite)
-        for part in walk(axis)
-        if isinstance(part, Index)
+        if isinstance(axis, ex.Composite)
+        for part in ex.walk(axis)
+        if isinstance(part, ex.Index)
     }
-    quotients = {e.name for e in op.extents if isinstance(e.size, Call)}
+    quotients = {e.name for e in op.extents if isinstance(e.size, ex.Call)}
     read = {part for forms in composites(op).values() for form in forms for part in form}
     parts |= read & quotients
     parts |= {p.extent for p in op.parameters if isinstance(p, SizeOf)}
@@ -299,10 +287,10 @@ def _extents(
         count = len(known)
         for e in op.extents:
             if e.name not in known and e.size is not None:
-                inside = list(walk(e.size))
-                if {s.extent for s in inside if isinstance(s, Size)} <= known.keys():
+                inside = list(ex.walk(e.size))
+                if {s.extent for s in inside if isinstance(s, ex.Size)} <= known.keys():
                     numbers = {n: v for n, v in parameters.items() if v is not None}
-                    if {p.name for p in inside if isinstance(p, Param)} <= numbers.keys():
+                    if {p.name for p in inside if isinstance(p, ex.Param)} <= numbers.keys():
                         known[e.name] = int(evaluate(e.size, {}, known, {}, numbers))
     missing = [e.name for e in op.extents if e.name not in known]
     if missing:
@@ -310,17 +298,17 @@ def _extents(
     return known
 
 
-def _needs_choice(size: Expr) -> bool:
+def _needs_choice(size: ex.Expr) -> bool:
     """True if a size depends on a part of a composite axis or on a parameter."""
-    return any(isinstance(e, Size | Param) for e in walk(size))
+    return any(isinstance(e, ex.Size | ex.Param) for e in ex.walk(size))
 
 
-def axis_sizes(axis: Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
+def axis_sizes(axis: ex.Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
     """Return the sizes of the array axes of one axis."""
-    if isinstance(axis, Index):
+    if isinstance(axis, ex.Index):
         size = known[axis.extent]
         return size if isinstance(size, tuple) else (size,)
-    if isinstance(axis, Composite):
+    if isinstance(axis, ex.Composite):
         return (prod(prod(axis_sizes(part, known)) for part in axis.args),)
     return (1,)
 
@@ -332,7 +320,7 @@ def _parameter_value(p: Number, case: Case) -> float | int:
         others = [*(e + step for e in ends for step in (1, -1)), sum(ends) / max(len(ends), 1)]
         tried = [_INTEGER, *map(int, others)] if p.integer else [_REAL, *others]
         return next((n for n in tried if _is_allowed(p, n)), tried[0])
-    value = evaluate(as_expr(p.default), {}, {}, {}, {})
+    value = evaluate(ex.as_expr(p.default), {}, {}, {}, {})
     if p.integer:
         value = int(value)
         return value + 1 if case.varied and _is_allowed(p, value + 1) else value
@@ -343,7 +331,7 @@ def _parameter_value(p: Number, case: Case) -> float | int:
 
 
 def _is_allowed(p: Number, value: float) -> bool:
-    return all(RELATIONS[relation](value, bound) for relation, bound in p.bounds)
+    return all(ex.RELATIONS[relation](value, bound) for relation, bound in p.bounds)
 
 
 # ------------------------------------------------------------------ integers
@@ -419,7 +407,7 @@ def _largest_trial(
     """Return an exclusive bound: the size of an index compared with t, else ``largest``."""
     for rel in _relations(op):
         for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
-            if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Index):
+            if isinstance(one, ex.Access) and one.tensor == t.name and isinstance(other, ex.Index):
                 size = found[other.extent]
                 return prod(size) if isinstance(size, tuple) else size
     return largest
@@ -429,14 +417,14 @@ def _guards(op: Operation, t: Tensor, parameters: Mapping[str, Any]) -> Iterator
     """Yield the values of integer parameters that t is compared with."""
     for rel in _relations(op):
         for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
-            if isinstance(one, Access) and one.tensor == t.name and isinstance(other, Param):
+            if isinstance(one, ex.Access) and one.tensor == t.name and isinstance(other, ex.Param):
                 value = parameters.get(other.name)
                 if isinstance(value, int):
                     yield value
 
 
-def _relations(op: Operation) -> Iterator[Rel]:
+def _relations(op: Operation) -> Iterator[ex.Rel]:
     for equation in op.equations:
-        for e in walk(equation.body):
-            if isinstance(e, Rel):
+        for e in ex.walk(equation.body):
+            if isinstance(e, ex.Rel):
                 yield e

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derive.check.check import NotApplicable
+from derive.check.call_checks import alike
 from derive.check.invoke import (
     Function,
+    NotApplicable,
     array,
     called,
     cotangents_of,
     detached,
     differentiable,
+    differs,
     inputs_of,
+    pulled_back,
     pulled_through,
     tensors_of,
     unlike,
     weights_of,
 )
 from derive.check.samples import Sample
-from derive.check.strides import alike
 from derive.notation.operation import Operation
 
 if TYPE_CHECKING:
@@ -149,3 +155,173 @@ def nearby(made: Sample) -> list[Tensor | None]:
         None if v is None else torch.from_numpy(np.asarray(v * 0.99 if v.dtype == float else v))
         for v in made.tensors.values()
     ]
+
+
+# ---------------------------------------------------------------------------------------- exporting
+# Check torch.export, and ONNX if it is installed.
+
+ONNX = ("onnx", "onnxscript", "onnxruntime")
+
+
+def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that the exported program gives the same values, for other inputs too."""
+    import torch
+
+    given = nearby(made)
+    with importable(function), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(_module(function, made), tuple(_sample_tensors(made)))
+        got = program.module()(*given)
+    return _output_differences(got, called(function, made, given), made, 1e-10, 1e-12 + slack)
+
+
+def in_onnx(op: Operation, function: Function, made: Sample) -> str:
+    """Check that onnxruntime gives the same values in float32."""
+    import torch
+
+    if lacking := [name for name in ONNX if find_spec(name) is None]:
+        raise NotApplicable(f"not installed: {', '.join(lacking)}")
+    given = [
+        t.float() if t is not None and t.is_floating_point() else t for t in _sample_tensors(made)
+    ]
+    with importable(function), _without_exporter_output():
+        try:
+            program = torch.onnx.export(_module(function, made), tuple(given), dynamo=True)
+        except torch.onnx.OnnxExporterError as error:
+            raise NotApplicable(f"torch exports it to no ONNX: {_cause(error)}") from None
+        assert program is not None
+        want = called(function, made, given)
+        found = _output_differences(program(*given), want, made, 1e-4, 1e-4)
+        if found:
+            program.initialize_inference_session(_unoptimized_session)
+            if not _output_differences(program(*given), want, made, 1e-4, 1e-4):
+                found += "; it is right without onnxruntime's rewriting of graphs"
+    return found
+
+
+def _unoptimized_session(model: Any) -> Any:
+    """Return an onnxruntime session without graph optimization."""
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+@contextmanager
+def _without_exporter_output() -> Iterator[None]:
+    """Suppress all output of torch's exporter: logs, warnings, stdout, stderr."""
+    before, quiet = logging.root.manager.disable, io.StringIO()
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _cause(error: BaseException) -> str:
+    """Return the root cause of an error, in one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+
+
+def _sample_tensors(made: Sample) -> list[Tensor | None]:
+    import torch
+
+    return [None if v is None else torch.from_numpy(v) for v in made.tensors.values()]
+
+
+def _module(function: Function, made: Sample) -> Any:
+    """Return a module that calls the function with the sample's parameters."""
+    import torch
+
+    class Call(torch.nn.Module):
+        def forward(self, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+            return tuple(called(function, made, tensors))
+
+    return Call()
+
+
+def _output_differences(
+    got: Any, want: list[Tensor], made: Sample, rtol: float, atol: float
+) -> str:
+    found = [
+        differs(name, array(ours), array(theirs), rtol, atol)
+        for name, ours, theirs in zip(made.outputs, got, want, strict=True)
+    ]
+    return "; ".join(filter(None, found))
+
+
+# -------------------------------------------------------------------------------------- distributed
+# Check distributed tensors, replicated on a mesh of this one process.
+
+
+def replicated(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that replicated DTensors give the same values and gradients."""
+    import torch
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    want_values = called(function, made, list(tensors_of(made).values()))
+    want = pulled_back(function, made, tensors_of(made))
+    with _mesh() as mesh:
+
+        def spread(t: Tensor | None) -> Any:
+            if t is None:
+                return None
+            whole = distribute_tensor(t.detach(), mesh, [Replicate()])
+            return whole.requires_grad_() if t.requires_grad else whole
+
+        tensors = {name: spread(t) for name, t in tensors_of(made).items()}
+        try:
+            outputs = called(function, made, list(tensors.values()))
+            given = cotangents_of(made)
+            pairs = [
+                (o, spread(torch.from_numpy(given[name]).to(o.dtype)))
+                for name, o in zip(made.outputs, outputs, strict=True)
+                if o.requires_grad
+            ]
+            inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+            grads: tuple[Any, ...] = ()
+            if pairs and inputs:
+                grads = torch.autograd.grad(
+                    [o for o, _ in pairs], inputs, [c for _, c in pairs], materialize_grads=True
+                )
+        except NotImplementedError as error:
+            if "sharding strategy" in str(error):
+                what = str(error).splitlines()[0]
+                raise NotApplicable(f"torch has no rule: {what}") from None
+            raise
+        found = [
+            unlike(name, array(_full_tensor(o)), array(w), slack)
+            for name, o, w in zip(made.outputs, outputs, want_values, strict=True)
+        ]
+        names = inputs_of(tensors) if grads else []
+        for name, g in zip(names, grads, strict=True):
+            found.append(unlike(f"grad_{name}", array(_full_tensor(g)), array(want[name]), slack))
+    return "; ".join(filter(None, found))
+
+
+def _full_tensor(t: Any) -> Tensor:
+    whole: Tensor = t.full_tensor() if hasattr(t, "full_tensor") else t
+    return whole
+
+
+@contextmanager
+def _mesh() -> Iterator[Any]:
+    """Yield a mesh of this process alone; NotApplicable if a process group exists already."""
+    from torch import distributed
+
+    if not distributed.is_available():
+        raise NotApplicable("this torch is built without torch.distributed")
+    if distributed.is_initialized():
+        raise NotApplicable("torch.distributed is in use in this process")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        store = vars(distributed)["HashStore"]()
+        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        try:
+            yield distributed.device_mesh.init_device_mesh("cpu", (1,))
+        finally:
+            distributed.destroy_process_group()

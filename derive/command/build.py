@@ -12,11 +12,12 @@ from derive.api import costs, source
 from derive.command.lines import warnings_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
+from derive.module import runtime
 from derive.notation.operation import Operation
 
 if TYPE_CHECKING:
-    from derive.check.check import Column
-    from derive.check.verify import Check
+    from derive.check.checks import Check
+    from derive.check.invoke import Column
 
 
 _DERIVED = 12
@@ -27,11 +28,12 @@ _VERIFIED = 3
 
 @dataclass(frozen=True)
 class Asked:
-    """The build request for a module: the operation, its blocked index, and what it saves."""
+    """The build request for a module: the operation, and the options of its source."""
 
     operation: Operation
     blocks: str | None = None
     save: str = "balanced"
+    standalone: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveE
 
 
 def _build_module(asked: Asked) -> BuiltModule:
-    return BuiltModule(asked.operation, source(asked.operation, asked.blocks, asked.save))
+    op = asked.operation
+    return BuiltModule(op, source(op, asked.blocks, asked.save, standalone=asked.standalone))
 
 
 def _costed(asked: Asked) -> BuiltModule:
@@ -72,7 +75,7 @@ def unverified(modules: Sequence[BuiltModule]) -> Iterator[DeriveError | None]:
 
 
 def _verify(module: BuiltModule) -> None:
-    from derive.check.verify import verify_source
+    from derive.check.checks import verify_source
 
     verify_source(module.operation, module.text)
 
@@ -90,7 +93,7 @@ def checked(
 
 
 def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
-    from derive.check.verify import checks_of, load_source
+    from derive.check.checks import checks_of, load_source
 
     op, path = asked
     if path is None:
@@ -111,7 +114,23 @@ def _pair_name(asked: tuple[Operation, Path | None]) -> str:
 
 
 def text_of(path: Path) -> str:
-    """Read a module; raise a DeriveError if it is not UTF-8."""
+    """Read a module, with copies of what it calls of the `_runtime.py` beside it.
+
+    Raises:
+        DeriveError: a file cannot be read, or the runtime lacks a function.
+    """
+    text, beside = _text(path), path.with_name(runtime.FILE)
+    try:
+        return runtime.standalone(text, _text(beside)) if runtime.imports(text) else text
+    except (SyntaxError, KeyError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else f"is no Python: {error}"
+        raise DeriveError(
+            f"{beside}, which {path.name} imports, {reason}; run `derive check` to see how to "
+            "fix it"
+        ) from None
+
+
+def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -119,4 +138,6 @@ def text_of(path: Path) -> str:
             f"{path} is not UTF-8 text; run `derive check` to see how to fix it"
         ) from None
     except OSError as error:
-        raise DeriveError(f"{path} cannot be read: {error.strerror}") from None
+        raise DeriveError(
+            f"{path} cannot be read: {error.strerror}; run `derive check` to see how to fix it"
+        ) from None

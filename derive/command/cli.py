@@ -232,8 +232,7 @@ def show(
     # Imported before a spec is read, so that the forked reader has them.
     from derive.api import derivation, source, tangents
     from derive.joint import value_and_grad_source
-    from derive.notation.option_checks import names_with_gradient
-    from derive.notation.options import options
+    from derive.notation.operation import names_with_gradient, options
 
     hush(quiet)
     op = _selected_operation(name, spec, limit)
@@ -270,7 +269,7 @@ def show(
 def _print_passes(op: Operation) -> None:
     """Print the passes of every option."""
     from derive.api import pass_reports
-    from derive.notation.options import options
+    from derive.notation.operation import options
 
     for option, _ in options(op):
         typer.echo(op.name if option is None else f"{op.name} ({option})")
@@ -308,7 +307,7 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     from derive.check.inputs import sizes_of
     from derive.command.build import warned
     from derive.command.lines import as_json, cost_as_text
-    from derive.notation.options import options
+    from derive.notation.operation import options
 
     sizes = {letter: prod(several) for letter, several in sizes_of(given).items()}
     known = {letter for _, found in costs(op) for letter in found.letters}
@@ -327,8 +326,7 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
 
 def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     """True if the option computes all of these names."""
-    from derive.notation.option_checks import names_with_gradient
-    from derive.notation.options import options
+    from derive.notation.operation import names_with_gradient, options
 
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 

@@ -15,7 +15,7 @@ from derive.command.project import lint_table
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
-    from derive.linting.finding import Finding
+    from derive.linting.source_model import Finding
 
 
 class LintStyle(StrEnum):
@@ -56,7 +56,7 @@ def lint(
 
     Exits with 0 where there is none, 1 where there is one, 2 where a file cannot be read.
     """
-    from derive.linting.rules import RULES, page
+    from derive.linting.lint import RULES, page
 
     if explain is not None:
         if explain not in RULES:
@@ -76,8 +76,8 @@ def _lint(
     paths: Sequence[Path], codes: Sequence[str], exclude: Sequence[str]
 ) -> tuple[list[_LintedFunction], int, int, int]:
     """Return the findings, and the numbers of Functions, files with some, and unreadable files."""
-    from derive.linting.files import python_files
     from derive.linting.lint import lint as lint_text
+    from derive.linting.lint import python_files
 
     found: list[_LintedFunction] = []
     functions = files = unread = 0
@@ -111,7 +111,7 @@ def _problem(path: Path, error: Exception) -> str:
 
 def _selected_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     """Return the selected codes that are not ignored; ``DRV1`` stands for all with that prefix."""
-    from derive.linting.rules import RULES
+    from derive.linting.lint import RULES
 
     wanted, unwanted = (
         [code.strip().upper() for text in texts for code in text.split(",")]

@@ -42,6 +42,7 @@ def build_requests(
     operations: Mapping[str, Operation],
     given: Mapping[str, str | None],
     save: str | None = None,
+    standalone: bool = False,
 ) -> list[Asked]:
     """Return the build requests; an existing module keeps its options unless new ones are given."""
     made = []
@@ -53,5 +54,5 @@ def build_requests(
         blocks = given[name] if name in given else blocks_of(text)
         if blocks is not None and save is None:
             saved = "balanced"
-        made.append(Asked(op, blocks, saved))
+        made.append(Asked(op, blocks, saved, standalone))
     return made

@@ -11,13 +11,18 @@ from derive.command.difference import Difference
 from derive.command.ownership import PACKAGE, foreign, ours, unified
 from derive.command.transactions import replace
 from derive.errors import DeriveError
+from derive.module.runtime import FILE, imports, missing, runtime
 
 _PACKAGE = "__init__.py"
 
 
-def files_of(texts: Mapping[str, str]) -> dict[str, str]:
-    """Map file names to texts, from module texts by operation name."""
-    return {_PACKAGE: PACKAGE, **{f"{name}.py": text for name, text in texts.items()}}
+def files_of(texts: Mapping[str, str], standalone: bool) -> dict[str, str]:
+    """Map file names to texts, from module texts by operation name.
+
+    Modules that are not standalone share `_runtime.py`, always whole.
+    """
+    shared = {} if standalone else {FILE: runtime()}
+    return {_PACKAGE: PACKAGE, **shared, **{f"{name}.py": text for name, text in texts.items()}}
 
 
 def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
@@ -53,6 +58,10 @@ def _difference(path: Path, text: str) -> Difference:
         f"{shown(path)} (from its spec)",
     )
     why = "edited by hand, or its spec has changed"
+    if imports(text) and not imports(have):
+        why = f"it has copies of functions of {FILE}, as before or with --standalone"
+    elif imports(have) and not imports(text):
+        why = f"it imports {FILE}, as without --standalone"
     if have == text:
         why = "its line endings are not LF, or it begins with a byte order mark"
     return Difference(path, "differs", why, "".join(lines))
@@ -75,6 +84,21 @@ def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
             )
 
 
+def _refuse_stranded(out: Path, wanted: Mapping[str, str], asked: Collection[str] | None) -> None:
+    """Raise a DeriveError if a module that stays as it is calls what the new runtime lacks."""
+    shared = wanted.get(FILE, None if asked is None else "")
+    files = sorted(out.glob("*.py")) if shared is not None and out.is_dir() else []
+    for path in files:
+        if path.name in wanted or not (asked is None or path.name in asked) or not ours(path):
+            continue
+        lacks = missing(path.read_text(encoding="utf-8", errors="replace"), shared or "")
+        if lacks:
+            raise DeriveError(
+                f"{shown(path)} calls {', '.join(lacks)}, which {FILE} would then lack; nothing is "
+                "written. Generate that module too: run `derive generate` without names"
+            )
+
+
 def write(
     out: Path, wanted: Mapping[str, str], asked: Collection[str] | None = None
 ) -> tuple[list[Path], list[Path]]:
@@ -84,6 +108,7 @@ def write(
     ``__init__.py`` is kept. If any other hand-written file is in the way, nothing is written.
     """
     refuse_foreign(out, wanted)
+    _refuse_stranded(out, wanted, asked)
     texts = {name: text.encode() for name, text in wanted.items()}
     changed = {
         name: text

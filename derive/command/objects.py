@@ -87,7 +87,7 @@ def _imported(name: str) -> ModuleType:
 
 def _loaded(path: Path) -> ModuleType:
     """Import a file, with its folder on sys.path as for a script."""
-    from derive.notation.read import AsWritten
+    from derive.notation.specification import AsWritten
 
     if not path.is_file():
         raise DeriveError(f"the file {path} does not exist")

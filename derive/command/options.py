@@ -51,6 +51,14 @@ Saves = Annotated[
         "to recompute. least: inputs and outputs only. Default: as in the existing module.",
     ),
 ]
+Standalone = Annotated[
+    bool | None,
+    typer.Option(
+        "--standalone/--shared",
+        help="Whether each module has copies of the functions that it calls, or imports the "
+        "_runtime.py beside it. Default: standalone of [tool.derive], else shared.",
+    ),
+]
 Out = Annotated[
     str | None, typer.Option(metavar="DIR", help="The folder of the generated modules.")
 ]

@@ -1,9 +1,10 @@
-"""Read ``[tool.derive]``: the specs and the module folder of a project; find operations by name.
+"""Read ``[tool.derive]``: the specs and modules of a project; find operations by name.
 
 ```toml
 [tool.derive]
 specs = ["specs/attention.derive", "specs/losses"]  # files, or folders of them
 out = "generated"
+standalone = false  # true: modules without a _runtime.py beside them
 ```
 Paths are relative to the pyproject.toml, the nearest one that has the table.
 """
@@ -35,11 +36,12 @@ SUFFIXES = (".derive", ".py")
 
 @dataclass(frozen=True)
 class Project:
-    """The configuration of a project: spec files in order, and the folder of generated modules."""
+    """The configuration of a project: spec files in order, the folder of modules, their form."""
 
     path: Path
     specs: tuple[Path, ...]
     out: Path
+    standalone: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,21 @@ def _table(path: Path) -> Any:
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(f"{path}: [tool.derive] must be a table: specs, out and lint")
-    unknown = sorted(set(table) - {"specs", "out", "lint"})
+        raise DeriveError(f"{path}: [tool.derive] must be a table: specs, out, standalone and lint")
+    unknown = sorted(set(table) - {"specs", "out", "standalone", "lint"})
     if unknown:
         raise DeriveError(
             f"{path}: [tool.derive] has no key {', '.join(unknown)}; "
-            "its keys are specs, out and lint"
+            "its keys are specs, out, standalone and lint"
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
+    standalone = table.get("standalone", False)
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
         raise DeriveError(f"{path}: [tool.derive] specs must be a list of files and folders")
     if not isinstance(out, str):
         raise DeriveError(f"{path}: [tool.derive] out must be the path of a folder")
+    if not isinstance(standalone, bool):
+        raise DeriveError(f"{path}: [tool.derive] standalone must be true or false")
     root = path.parent
     folder = root / _folder_name(out, f"{path}: [tool.derive] out")
     try:
@@ -122,7 +127,7 @@ def _project(path: Path, table: Any) -> Project:
                     f"out is {out!r}, which is also a folder of specs, so that modules would be "
                     "read as specs; choose another folder"
                 )
-        return Project(path, spec_files(root / spec for spec in specs), folder)
+        return Project(path, spec_files(root / spec for spec in specs), folder, standalone)
     except DeriveError as error:
         raise DeriveError(f"{path}: [tool.derive] {error}") from None
 

@@ -103,7 +103,7 @@ def _answer(
 
 def _reader_main(paths: Sequence[Path], pipe: Connection, limit: float) -> None:
     """In the reading process: read each file and send the result."""
-    from derive.notation.read import read
+    from derive.notation.specification import read
 
     end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

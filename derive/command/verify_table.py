@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from derive.command.console import print_line
 
 if TYPE_CHECKING:
-    from derive.check.check import Column
-    from derive.check.verify import Check
+    from derive.check.checks import Check
+    from derive.check.invoke import Column
 
 _PASSED, _WRONG, _NOT_ASKED = "✓", "✗", "-"
 _STYLES = {_PASSED: "green", _WRONG: "bold red", _NOT_ASKED: "dim"}

@@ -25,7 +25,7 @@ from derive.command.verify_table import print_verified
 from derive.errors import DeriveError
 
 if TYPE_CHECKING:
-    from derive.check.check import Column
+    from derive.check.invoke import Column
 
 
 class Dtype(StrEnum):

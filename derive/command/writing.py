@@ -28,6 +28,7 @@ from derive.command.options import (
     Quiet,
     Saves,
     Specs,
+    Standalone,
     hush,
     need_torch,
     warn,
@@ -58,6 +59,7 @@ def generate(
     ] = False,
     blocks: Blocks = None,
     save: Saves = None,
+    standalone: Standalone = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
@@ -69,15 +71,16 @@ def generate(
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
+    inlined = _standalone(standalone, project)
     with alone(folder, print_note):
         operations = _wanted(specs, project, limit)
-        refuse_foreign(folder, files_of(dict.fromkeys(operations, "")))
+        refuse_foreign(folder, files_of(dict.fromkeys(operations, ""), inlined))
         if not no_verify:
             need_torch()
         from derive.command.module_options import build_requests, scheduled
 
         index = scheduled(blocks or (), operations)
-        asked_of = build_requests(folder, operations, index, save)
+        asked_of = build_requests(folder, operations, index, save, inlined)
         modules, failures = _modules(asked_of, keep_going)
         for module in modules:
             warn(module.warnings)
@@ -88,8 +91,8 @@ def generate(
         removed: list[Path] = []
         if keep_going or not failures:
             texts = {m.operation.name: m.text for m in modules}
-            files = files_of(texts) if texts or not failures else {}
-            asked = None if specs else files_of(dict.fromkeys(operations, ""))
+            files = files_of(texts, inlined) if texts or not failures else {}
+            asked = None if specs else files_of(dict.fromkeys(operations, ""), inlined)
             written, removed = write(folder, files, asked)
     if json_:
         print_json(
@@ -113,6 +116,7 @@ def generate(
 def check(
     specs: Specs = None,
     out: Out = None,
+    standalone: Standalone = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
@@ -125,17 +129,22 @@ def check(
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
     settle(folder)
+    inlined = _standalone(standalone, project)
     operations = _wanted(specs, project, limit)
     from derive.command.module_options import build_requests
 
-    modules, _ = _modules(build_requests(folder, operations, {}), False, costed=False)
-    files = files_of({m.operation.name: m.text for m in modules})
+    modules, _ = _modules(
+        build_requests(folder, operations, {}, standalone=inlined), False, costed=False
+    )
+    files = files_of({m.operation.name: m.text for m in modules}, inlined)
     found = compare(folder, files)
     if specs and project and project.out.resolve() == folder.resolve():
         # Modules of the project's other specs are not stale.
         others = operations_of(project.specs, limit)
         found = [d for d in found if d.kind != "stale" or d.path.stem not in others]
     mend = ["derive", "generate", *map(str, specs or ()), *(["--out", out] if out else [])]
+    if standalone is not None:
+        mend.append("--standalone" if standalone else "--shared")
     if json_:
         print_json(
             {
@@ -153,6 +162,11 @@ def check(
         if not found and not quiet:
             typer.echo(f"{count(operations)} fresh in {shown(folder)}")
     raise typer.Exit(1 if found else 0)
+
+
+def _standalone(asked: bool | None, project: Project | None) -> bool:
+    """Return whether modules are standalone: as asked, else as the project says."""
+    return asked if asked is not None else project is not None and project.standalone
 
 
 def _wanted(

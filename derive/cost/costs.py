@@ -19,25 +19,24 @@ from typing import Any
 
 from derive.algebra.expr import (
     Access,
-    Add,
-    Call,
-    Composite,
     Expr,
     Index,
-    Mul,
-    Num,
-    Param,
-    Size,
     free_indices,
     walk,
 )
-from derive.algebra.poly import ONE, ZERO, Poly, add, atom, constant, scale
-from derive.cost.shape_interpreter import ShapedStep, ShapedTensor, Trace
-from derive.cost.size_formula import Amount, covers, degree, size_of
-from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
+from derive.algebra.poly import ZERO, Poly, add, scale
+from derive.cost.flop_trace import ComputedTensor, Step, Trace
+from derive.cost.size_formula import Amount, covers, degree
+from derive.notation.operation import Operation
+from derive.program.argument_types import (
+    SizeFormulas,
+    backward_values,
+    given_values,
+    shapes_of,
+)
 from derive.program.cse import Line
 from derive.program.program import Program
-from derive.program.shape_rules import Shape, elements, formula, whole
+from derive.program.shape_rules import elements
 from derive.program.torch_ir import names_in
 
 _BYTES = {"float": 4, "int": 8, "bool": 1}
@@ -107,14 +106,14 @@ class Costs:
 
 def costs_of(op: Operation, program: Program) -> Costs:
     """Return the costs of one option, by abstract execution of its code."""
-    sizes, letters = _SizeFormulas(op), _size_letters(op)
+    sizes, letters = SizeFormulas(op), _size_letters(op)
     inputs, known = shapes_of(op)
     kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
     kinds |= dict.fromkeys(program.statistics, "float")
     forward = forward_trace(op)
     forward.run(program.forward, known)
-    outputs = {name: forward.values[name] for name in (*program.outputs, *program.statistics)}
-    available = forward_trace(op).values | outputs
+    outputs = {name: forward.known[name] for name in (*program.outputs, *program.statistics)}
+    available = given_values(op) | outputs
     backward = backward_trace(op, program, outputs)
     lines = [entry.line for entry in program.backward]
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
@@ -137,77 +136,19 @@ def costs_of(op: Operation, program: Program) -> Costs:
     )
 
 
-def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """(the shapes of inputs, the shapes of equations)."""
-    sizes = _SizeFormulas(op)
-    inputs = {t.name: sizes.shape(t.axes) for t in op.inputs}
-    return inputs, {e.name: sizes.shape(e.axes) for e in op.equations}
-
-
 def forward_trace(op: Operation) -> Trace:
-    """A trace with the inputs of the forward."""
-    inputs, _ = shapes_of(op)
-    tensors = {name: ShapedTensor(shape) for name, shape in inputs.items()}
-    return Trace(_SizeFormulas(op).letters, tensors | _parameters(op))
+    """Return a trace with the inputs of the forward."""
+    return Trace(SizeFormulas(op).letters, given_values(op))
 
 
 def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Trace:
-    """A trace with the inputs of the backward, given the outputs of the forward."""
-    inputs, _ = shapes_of(op)
-    available = {**forward_trace(op).values, **outputs}
-    sizes = _SizeFormulas(op)
-    return Trace(sizes.letters, _backward_values(program, available, inputs, sizes))
-
-
-def _backward_values(
-    program: Program,
-    available: Mapping[str, Any],
-    inputs: Mapping[str, Shape],
-    sizes: _SizeFormulas,
-) -> dict[str, Any]:
-    """The values available to the backward: saved tensors, its setup and the cotangents."""
-    setup = Trace(sizes.letters, dict(available))
-    setup.run(program.setup, {})
-    names = (*program.kept_parameters, *(s.name for s in program.saved))
-    values = {name: setup.values.get(name) for name in program.kept_groups}
-    values |= {name: available[name] for name in names}
-    values |= {f"{name}_shape": inputs[name] for name in program.kept_shapes}
-    return values | {c: available[o] for o, c in program.cotangents if c is not None}
+    """Return a trace with the inputs of the backward, given the outputs of the forward."""
+    return Trace(SizeFormulas(op).letters, backward_values(op, program, outputs))
 
 
 def _shape_rank(shape: Iterable[Poly]) -> int:
     """The number of axes of a tensor with this shape."""
     return degree(elements(shape))
-
-
-class _SizeFormulas:
-    """Sizes as formulas: a fixed size is a number, a composite axis is a product.
-
-    ``defined`` has the sizes that follow from others, and ``letters`` maps their formulas to
-    letters.
-    """
-
-    def __init__(self, op: Operation) -> None:
-        self._sizes = {e.name: e.size for e in op.extents}
-        self.defined = {e.name: formula(e.size, self._letter) for e in op.extents if e.size}
-        named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
-        self.letters = {self.defined[name]: size_of(name) for name in named}
-
-    def shape(self, axes: Iterable[Expr]) -> Shape:
-        """The sizes of the axes."""
-        return tuple(map(self._axis, axes))
-
-    def _axis(self, axis: Expr) -> Poly:
-        match axis:
-            case Index():
-                return self._letter(Size(axis.extent))
-            case Composite(args):
-                return elements(self.shape(args))
-        return ONE
-
-    def _letter(self, e: Expr) -> Poly:
-        size = self._sizes[e.extent] if isinstance(e, Size) else None
-        return formula(size, self._letter) if isinstance(size, Num | Mul) else atom(e)
 
 
 def _size_letters(op: Operation) -> tuple[str, ...]:
@@ -219,29 +160,13 @@ def _size_letters(op: Operation) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*found, *(e.name for e in op.extents))))
 
 
-def _parameters(op: Operation) -> dict[str, Any]:
-    """Values of parameters: axis positions with groups as one axis, sizes, and flags unset."""
-    found: dict[str, Any] = {}
-    for p in op.parameters:
-        match p:
-            case AxisOf(name, index):
-                home = next(t.axes for t in op.inputs if index in t.axes)
-                found[name] = constant(home.index(index))
-            case KeepDim(name):
-                found[name] = False
-            case SizeOf(name, extent):
-                found[name] = size_of(extent)
-            case _:
-                found[p.name] = whole(Param(p.name)) if getattr(p, "integer", False) else None
-    return found
-
-
 # -------------------------------------------------------------------- sums over the steps
 
 
 def _work(trace: Trace, results: Iterable[str], full: int, letters: tuple[str, ...]) -> Work:
     steps = trace.steps
-    ends = {trace.values[name].made for name in results}
+    found = (trace.known[name] for name in results)
+    ends = {x.step for x in found if isinstance(x, ComputedTensor)}
     between = (elements(s.result) for n, s in enumerate(steps) if n not in ends)
     return Work(
         Amount(add(ZERO, *(s.flops for s in steps)), letters),
@@ -262,7 +187,7 @@ def _largest(found: Iterable[Poly], letters: tuple[str, ...]) -> tuple[Amount, .
 # -------------------------------------------------------------------- intermediates of many axes
 
 
-def _written_ranks(op: Operation, sizes: _SizeFormulas) -> Iterable[int]:
+def _written_ranks(op: Operation, sizes: SizeFormulas) -> Iterable[int]:
     """The number of axes of each condition and of each read."""
     for e in chain.from_iterable(walk(equation.body) for equation in op.equations):
         written: Expr | None = e if isinstance(e, Access) else getattr(e, "condition", None)
@@ -271,7 +196,7 @@ def _written_ranks(op: Operation, sizes: _SizeFormulas) -> Iterable[int]:
 
 
 def _wide(
-    steps: Iterable[ShapedStep],
+    steps: Iterable[Step],
     lines: Sequence[Line],
     owners: set[str],
     need: int,

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
-from derive.algebra.expr import Expr, Index, Num, Where
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, POWERS
-from derive.algebra.hashcons import node
-from derive.algebra.poly import Poly
+from derive.algebra.poly import (
+    ZERO,
+    FactoredSum,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    make_term,
+    mul,
+    poly,
+    power,
+    sum_over,
+)
+from derive.budget import tick
 from derive.calculus.alpha_renaming import canonical
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.guard_insertion import make_safe
-from derive.calculus.lets import Lets
-from derive.kernels.instantiate import expand_names
+from derive.calculus.lets import Find, Lets
 from derive.notation.operation import Operation
 from derive.program.torch_ir import (
     Attribute,
@@ -31,11 +45,117 @@ from derive.program.torch_ir import (
     replaced,
 )
 
-Axes = tuple[Index, ...]
+# -------------------------------------------------------------------------------------- instantiate
+# Replace atoms of flat expressions by sums, and restore the flat form.
+
+Replacement = Callable[[ex.Expr], Poly | None]
+"""The replacement of an access or a parameter; None if it stays."""
 
 
-@node
-class Kernel(Expr):
+def instantiate_atoms(e: ex.Expr, become: Replacement) -> ex.Expr:
+    """e with accesses and parameters replaced; the replacements contain no bound index of e."""
+    tick()
+    match e:
+        case ex.Access() | ex.Param():
+            found = become(e)
+            if found is not None:
+                return found
+            return e
+        case Poly(terms):
+            made = [_instantiate_term(t, become) for t in terms]
+            if all(p.terms == (t,) for p, t in zip(made, terms, strict=True)):
+                return e
+            return add(ZERO, *made)
+        case ex.Pow(base, ex.Num(exponent)):
+            new = instantiate_atoms(base, become)
+            return e if new is base else as_atom(power(as_poly(new), exponent))
+        case FactoredSum(body):
+            new = instantiate_atoms(body, become)
+            if isinstance(new, Poly) and len(new.terms) > 1 and not ex.tensors(new):
+                return FactoredSum(new)
+            return new
+        case ex.Guard(condition, position, elsewhere):
+            parts = instantiate_atoms(condition, become), instantiate_atoms(position, become)
+            return ex.Guard(parts[0], as_atom(as_poly(parts[1])), elsewhere)
+    whole: ex.Expr = e.map(lambda part: instantiate_atoms(part, become))
+    return whole
+
+
+def as_poly(e: ex.Expr) -> Poly:
+    """An expression as a sum."""
+    return e if isinstance(e, Poly) else atom(e)
+
+
+def _instantiate_term(t: Term, become: Replacement) -> Poly:
+    made = [(f, instantiate_atoms(f, become)) for f in t.factors]
+    changed = [as_poly(new) for f, new in made if new is not f]
+    if not changed:
+        return Poly((t,))
+    rest = make_term(t.coef, (), [f for f, new in made if new is f])
+    return sum_over(mul(poly([rest]), *changed), t.binders)
+
+
+def expand_names(p: Poly, find: Find, known: dict[ex.Access, Poly] | None = None) -> Poly:
+    """p with all names expanded for which ``find`` returns a plain definition, recursively.
+
+    ``known`` memoizes the expansion of accesses, for the same ``find``.
+    """
+    seen = {} if known is None else known
+
+    def become(e: ex.Expr) -> Poly | None:
+        if not isinstance(e, ex.Access):
+            return None
+        if e not in seen:
+            let = find(e.tensor)
+            if let is None:
+                return None
+            seen[e] = expand_names(let.body_at(e.positions), find, seen)
+        return seen[e]
+
+    return as_poly(instantiate_atoms(p, become))
+
+
+def most_terms(p: Poly, find: Find) -> int:
+    """An upper bound of the terms of any sum in p after expanding the names that ``find`` knows."""
+    known: dict[str, int] = {}
+    most = 0
+
+    def of(e: ex.Expr) -> int:
+        nonlocal most
+        match e:
+            case ex.Access(name):
+                let = find(name)
+                if let is None:
+                    return 1
+                if name not in known:
+                    known[name] = of(let.body)
+                return known[name]
+            case Poly(terms):
+                n = min(sum(prod(map(of, t.factors)) for t in terms), _MANY)
+                most = max(most, n)
+                return n
+            case ex.Pow(ex.Access() as base, ex.Num(exponent)):
+                n = of(base)
+                whole = exponent.denominator == 1 and exponent > 0
+                return int(min(n**exponent, _MANY)) if whole else 1
+        for part in e.parts():
+            of(part)
+        return 1
+
+    of(p)
+    return most
+
+
+_MANY = 10**6
+
+
+# -------------------------------------------------------------------------------------- kernel spec
+
+Axes = tuple[ex.Index, ...]
+
+
+@ex.node
+class Kernel(ex.Expr):
     """The result of a kernel applied to these arguments, in the order of its equation.
 
     ``along`` are the indices that the kernel sums over: it reads its arguments at all of their
@@ -43,16 +163,16 @@ class Kernel(Expr):
     """
 
     name: str
-    args: tuple[Expr, ...]
-    along: tuple[Index, ...] = ()
-    binders: tuple[Index, ...] = ()
+    args: tuple[ex.Expr, ...]
+    along: tuple[ex.Index, ...] = ()
+    binders: tuple[ex.Index, ...] = ()
 
-    def bound(self) -> tuple[Index, ...]:
+    def bound(self) -> tuple[ex.Index, ...]:
         return self.binders
 
 
-@node
-class KernelResult(Expr):
+@ex.node
+class KernelResult(ex.Expr):
     """One result of a kernel that has several.
 
     ``axes`` are those of its first argument, in order, ``along`` the ones that the kernel sums
@@ -62,18 +182,18 @@ class KernelResult(Expr):
 
     name: str
     number: int
-    args: tuple[Expr, ...]
-    axes: tuple[Index, ...]
-    along: tuple[Index, ...]
-    binders: tuple[Index, ...] = ()
-    others: tuple[Expr, ...] = ()
+    args: tuple[ex.Expr, ...]
+    axes: tuple[ex.Index, ...]
+    along: tuple[ex.Index, ...]
+    binders: tuple[ex.Index, ...] = ()
+    others: tuple[ex.Expr, ...] = ()
 
-    def bound(self) -> tuple[Index, ...]:
+    def bound(self) -> tuple[ex.Index, ...]:
         return self.binders
 
 
-@node
-class AttentionResult(Expr):
+@ex.node
+class AttentionResult(ex.Expr):
     """One result of an attention kernel.
 
     ``batch`` are the indices for the letter b of its equation, and ``ends`` those for i, j, d and
@@ -83,17 +203,17 @@ class AttentionResult(Expr):
 
     name: str
     number: int
-    args: tuple[Expr, ...]
-    batch: tuple[Index, ...]
-    ends: tuple[Index, ...]
-    binders: tuple[Index, ...]
-    others: tuple[Expr, ...] = ()
+    args: tuple[ex.Expr, ...]
+    batch: tuple[ex.Index, ...]
+    ends: tuple[ex.Index, ...]
+    binders: tuple[ex.Index, ...]
+    others: tuple[ex.Expr, ...] = ()
 
-    def bound(self) -> tuple[Index, ...]:
+    def bound(self) -> tuple[ex.Index, ...]:
         return self.binders
 
     @property
-    def home(self) -> Mapping[str, tuple[Index, ...]]:
+    def home(self) -> Mapping[str, tuple[ex.Index, ...]]:
         """The indices for each letter of the equation."""
         return {
             "b": self.batch,
@@ -143,7 +263,7 @@ class KernelSpec:
         return frozenset(word for word in words if word in FUNCTIONS and word not in POWERS)
 
     @cached_property
-    def condition(self) -> Expr | None:
+    def condition(self) -> ex.Expr | None:
         """The domain, over the parameters of the equation."""
         if not self.domain:
             return None
@@ -151,29 +271,29 @@ class KernelSpec:
 
         numbers = ", ".join(f"{p.name}=1.0" for p in self.operation.parameters)
         (read,) = operation_of(f"op domain(x; {numbers})\ny = where({self.domain}, x, 0)").equations
-        assert isinstance(read.body, Where)
+        assert isinstance(read.body, ex.Where)
         return read.body.condition
 
     @cached_property
-    def along(self) -> tuple[Index, ...]:
+    def along(self) -> tuple[ex.Index, ...]:
         """The indices of the first result, all of which the kernel sums over."""
         op = self.operation
         output = next(e for e in op.equations if e.name == op.outputs[0])
-        return tuple(i for i in output.axes if isinstance(i, Index))
+        return tuple(i for i in output.axes if isinstance(i, ex.Index))
 
     @cached_property
-    def lengths(self) -> Mapping[Index, int]:
+    def lengths(self) -> Mapping[ex.Index, int]:
         """The indices of fixed size in the equation, with that size."""
-        sizes = {e.name: e.size.value for e in self.operation.extents if isinstance(e.size, Num)}
+        sizes = {e.name: e.size.value for e in self.operation.extents if isinstance(e.size, ex.Num)}
         axes = dict.fromkeys(i for t in self.operation.inputs for i in t.axes)
-        own = (i for i in axes if isinstance(i, Index) and i.extent in sizes)
+        own = (i for i in axes if isinstance(i, ex.Index) and i.extent in sizes)
         return {i: int(sizes[i.extent]) for i in own}
 
     @cached_property
-    def places(self) -> tuple[Index, ...]:
+    def places(self) -> tuple[ex.Index, ...]:
         """The indices whose letters the call uses as positions of axes."""
         read = (i for t in self.operation.inputs if t.name == self.shared for i in t.axes)
-        own = (i for i in read if isinstance(i, Index))
+        own = (i for i in read if isinstance(i, ex.Index))
         return tuple(dict.fromkeys((*self.along, *self.lengths, *own)))
 
     @cached_property
@@ -209,7 +329,7 @@ class KernelSpec:
         return self._read[1]
 
     @property
-    def formals(self) -> tuple[Index, ...]:
+    def formals(self) -> tuple[ex.Index, ...]:
         """The indices of the flat form."""
         return next(iter(self.parts.values()))[1]
 
@@ -219,6 +339,9 @@ class KernelSpec:
             _parse_call(ast.parse(self.call, mode="eval").body),
             {Name(name): code for name, code in arguments.items()},
         )
+
+
+_MODULES = ("torch", "rt")
 
 
 def _parse_call(e: ast.expr) -> Code:
@@ -236,7 +359,7 @@ def _parse_call(e: ast.expr) -> Code:
             return Unary("-", _parse_call(operand))
         case ast.BinOp(left, ast.Div(), right):
             return Binary("/", _parse_call(left), _parse_call(right))
-        case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj != "torch":
+        case ast.Call(ast.Attribute(ast.Name(obj), name), args, keywords) if obj not in _MODULES:
             return MethodCall(Name(obj), name, (*map(_parse_call, args), *map(_keyword, keywords)))
         case ast.Call(ast.Attribute(ast.Call() as obj, name), args):
             return MethodCall(_parse_call(obj), name, tuple(map(_parse_call, args)))
@@ -250,3 +373,39 @@ def _parse_call(e: ast.expr) -> Code:
 def _keyword(k: ast.keyword) -> Code:
     assert k.arg is not None
     return Keyword(k.arg, _parse_call(k.value))
+
+
+# ------------------------------------------------------------------------------------ applicability
+# Kernels that are valid only for some parameters, with the equation as fallback.
+
+_COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
+
+
+def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> ex.Expr | None:
+    """The kernel of these arguments, with the equation as fallback; None if it never applies."""
+    kernel = Kernel(row.name, tuple(given[name] for name in row.arguments))
+    if row.condition is None:
+        return kernel
+    condition = instantiate_atoms(
+        row.condition, lambda e: given[e.name] if isinstance(e, ex.Param) else None
+    )
+    holds = _compare_numbers(condition)
+    if holds is not None:
+        return kernel if holds else None
+
+    def become(e: ex.Expr) -> Poly | None:
+        name = e.tensor if isinstance(e, ex.Access) else getattr(e, "name", "")
+        return None if isinstance(e, ex.Index) else given.get(row.names.get(name, ""))
+
+    return ex.Where(condition, kernel, instantiate_atoms(row.body, become))
+
+
+def _compare_numbers(condition: ex.Expr) -> bool | None:
+    """Whether a comparison of numbers holds; None unless both sides are known."""
+    if not isinstance(condition, ex.Rel):
+        return None
+    sides = [as_poly(side).terms for side in (condition.left, condition.right)]
+    if any(t.factors for terms in sides for t in terms):
+        return None
+    left, right = (sum(t.coef for t in terms) for terms in sides)
+    return bool(_COMPARED[condition.op](left, right))

@@ -39,18 +39,19 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, layout
-from derive.kernels.group_expansion import GroupExpansion, matched, segments
-from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec
-from derive.kernels.unfolding import UnfoldedBody
-from derive.kernels.unify import split_numbers, term_quotient
-from derive.kernels.variance_matching import (
+from derive.kernels.expansion import (
+    GroupExpansion,
+    UnfoldedBody,
     candidates,
     expansion_levels,
+    matched,
     multiplied_out,
+    segments,
     squares,
     sums_square,
 )
+from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec, as_poly
+from derive.kernels.unify import split_numbers, term_quotient
 
 _HALF = Fraction(1, 2)
 _ROOT = Param("#root")

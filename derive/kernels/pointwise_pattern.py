@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Expr,
-    Guard,
-    Iverson,
-    Param,
-    Pow,
-    Rel,
-    Where,
-    free_indices,
-    tensors,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ZERO,
@@ -34,9 +21,7 @@ from derive.algebra.poly import (
     poly,
     sum_over,
 )
-from derive.kernels.applicability import where_it_is
-from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import KernelSpec
+from derive.kernels.kernel_spec import KernelSpec, as_poly, where_it_is
 from derive.kernels.unify import Arguments, Found, term_quotient
 
 
@@ -78,13 +63,13 @@ class PointwisePattern:
         return as_poly(one)
 
     @cached_property
-    def anchors(self) -> tuple[tuple[Term, Expr], ...]:
+    def anchors(self) -> tuple[tuple[Term, ex.Expr], ...]:
         """The (term, factor) pairs with the three largest factors, largest first."""
         found = []
         for t in self.pattern.terms:
             for f in t.factors:
                 if self.arguments.inside(f) and self.arguments.of(f) is None:
-                    found.append((sum(1 for _ in walk(f)), t, f))
+                    found.append((sum(1 for _ in ex.walk(f)), t, f))
         found.sort(key=lambda entry: -entry[0])
         return tuple((t, f) for _, t, f in found[:3])
 
@@ -109,7 +94,7 @@ class PointwisePattern:
                             met.add(key)
                             yield from self._of(complete, p)
 
-    def _completed(self, found: Found, t: Term, target: Expr, p: Poly) -> Iterator[Found]:
+    def _completed(self, found: Found, t: Term, target: ex.Expr, p: Poly) -> Iterator[Found]:
         """``found`` with the missing arguments, from other factors or a quotient of terms."""
         missing = (self.arguments.tensors | self.arguments.numbers) - set(found)
         if not missing:
@@ -181,29 +166,29 @@ class PointwisePattern:
         yield from instances
 
     def _made(self, cofactor: Term, whole: Poly, found: Found, p: Poly) -> Instance | None:
-        free = free_indices(self._main(found))
+        free = ex.free_indices(self._main(found))
         given = {self.row.names[name]: value for name, value in found.items()}
         outside = list(cofactor.factors)
         coef, number = cofactor.coef, Fraction(1)
         binders = list(cofactor.binders)
         if self.row.cotangent:
-            inside = [f for f in outside if free_indices(f) <= free and not is_mask(f)]
+            inside = [f for f in outside if ex.free_indices(f) <= free and not is_mask(f)]
             summed = [i for i in binders if i not in free]
-            if any(tensors(f) for f in outside if f not in inside):
+            if any(ex.tensors(f) for f in outside if f not in inside):
                 beside = [f for f in outside if f not in inside]
-                joined = all(free_indices(f) <= free | frozenset(summed) for f in beside)
+                joined = all(ex.free_indices(f) <= free | frozenset(summed) for f in beside)
                 if joined and not any(map(is_mask, beside)):
                     inside = outside
-            if not any(tensors(f) for f in inside):
+            if not any(ex.tensors(f) for f in inside):
                 return None
-            own = [f for f in inside if _is_cotangent(f) and free_indices(f) == free]
+            own = [f for f in inside if _is_cotangent(f) and ex.free_indices(f) == free]
             if len(own) == 1 and not summed:
                 # The cofactors may differ elsewhere, where the kernel is the same.
                 inside, number = own, coef
             outside = [f for f in outside if f not in inside]
-            taken = [i for i in summed if not any(i in free_indices(f) for f in outside)]
+            taken = [i for i in summed if not any(i in ex.free_indices(f) for f in outside)]
             if any(
-                i in free_indices(f) for f in inside for i in binders if i not in (*taken, *free)
+                i in ex.free_indices(f) for f in inside for i in binders if i not in (*taken, *free)
             ):
                 return None
             inner = coef / number
@@ -216,27 +201,27 @@ class PointwisePattern:
         made = poly([make_term(coef, (), [*outside, kernel])])
         return Instance(whole, sum_over(made, binders))
 
-    def _main(self, found: Found) -> Expr:
+    def _main(self, found: Found) -> ex.Expr:
         """The sum of the tensor arguments, which has the axes of the kernel."""
         return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
 
 
 @lru_cache(maxsize=1024)
-def _all_factors(p: Poly) -> tuple[Expr, ...]:
+def _all_factors(p: Poly) -> tuple[ex.Expr, ...]:
     """The factors of all terms, memoized for all patterns."""
     return tuple(dict.fromkeys(f for t in p.terms for f in t.factors))
 
 
-def _is_cotangent(f: Expr) -> bool:
+def _is_cotangent(f: ex.Expr) -> bool:
     """True if f is a named cotangent or adjoint."""
-    return isinstance(f, Access) and f.tensor.startswith("@")
+    return isinstance(f, ex.Access) and f.tensor.startswith("@")
 
 
 def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:
     """True if p has the other branch of a choice, [c]*a + [not c]*b, and the equation has not."""
-    there = {f.condition for t in equation.terms for f in t.factors if isinstance(f, Iverson)}
+    there = {f.condition for t in equation.terms for f in t.factors if isinstance(f, ex.Iverson)}
     rest = (f for t in p.terms if t not in part.terms for f in t.factors)
-    return any(isinstance(f, Iverson) and negate(f.condition) in there for f in rest)
+    return any(isinstance(f, ex.Iverson) and negate(f.condition) in there for f in rest)
 
 
 def _times_cofactor(cofactor: Term, p: Poly) -> Poly:
@@ -246,22 +231,22 @@ def _times_cofactor(cofactor: Term, p: Poly) -> Poly:
 
 
 @lru_cache(maxsize=4096)
-def kinds_of(e: Expr) -> frozenset[object]:
+def kinds_of(e: ex.Expr) -> frozenset[object]:
     """The kinds of nodes in e: functions, relations, brackets, and exponents of possible tensors.
 
     ("sum", n) and ("free", n) are the extents of summed indices and of those that e depends on.
     """
-    return frozenset((*_node_kinds(e), *(("free", i.extent) for i in free_indices(e))))
+    return frozenset((*_node_kinds(e), *(("free", i.extent) for i in ex.free_indices(e))))
 
 
-def _node_kinds(e: Expr) -> Iterator[object]:
-    for part in walk(e):
+def _node_kinds(e: ex.Expr) -> Iterator[object]:
+    for part in ex.walk(e):
         match part:
-            case Call(name) | Rel(name):
+            case ex.Call(name) | ex.Rel(name):
                 yield name
-            case Pow(base, exponent) if not isinstance(base, Param):
+            case ex.Pow(base, exponent) if not isinstance(base, ex.Param):
                 yield exponent
-            case Iverson() | Where() | Guard():
+            case ex.Iverson() | ex.Where() | ex.Guard():
                 yield type(part).__name__
             case Term(_, binders):
                 yield from (("sum", i.extent) for i in binders if not i.group)

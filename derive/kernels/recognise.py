@@ -6,28 +6,94 @@ occurrences of an expanded name keep the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache, lru_cache, partial
 from itertools import islice
 
-from derive.algebra.expr import Access, Expr, Where, num, tensors
-from derive.algebra.poly import ZERO, Poly, Term, add, make_term, poly
-from derive.calculus.lets import Find, Let
-from derive.calculus.scaled_names import scaled_call
+from derive.algebra.expr import Access, Expr, Where, free_indices, num, tensors
+from derive.algebra.poly import ZERO, Poly, Term, add, make_term, mul, poly
+from derive.calculus.lets import Find, Let, scaled_call
 from derive.calculus.softmax import split_log_shares
-from derive.kernels.attention_rewrite import Attentions
-from derive.kernels.axis_pattern import AxisPattern
-from derive.kernels.gather_pattern import Floats, GatherPattern
-from derive.kernels.instantiate import most_terms
-from derive.kernels.kernel_spec import Kernel, KernelSpec
-from derive.kernels.merge import merge_kernels
+from derive.kernels.attention import Attentions
+from derive.kernels.axis_patterns import (
+    AxisPattern,
+    Floats,
+    GatherPattern,
+    ReductionPattern,
+    Short,
+    StackPattern,
+)
+from derive.kernels.expansion import UnfoldedBody
+from derive.kernels.kernel_spec import Kernel, KernelSpec, as_poly, most_terms
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.pointwise_pattern import PointwisePattern, kinds_of
-from derive.kernels.reduction_pattern import ReductionPattern
-from derive.kernels.stack_pattern import Short, StackPattern
-from derive.kernels.table import BACKWARD, FORWARD
-from derive.kernels.unfolding import UnfoldedBody
+from derive.kernels.table import BACKWARD, FORWARD, KERNELS
+
+# -------------------------------------------------------------------------------------------- merge
+# Merge kernels that are linear in a cotangent over two cotangents.
+#
+# c*K(g, x) + c*K(h, x)  =  c*K(g + h, x)
+
+
+def merge_kernels(p: Poly) -> Poly:
+    """The sum with kernels merged that differ only in their cotangents.
+
+    Their cofactors and the indices that they sum over must be equal too.
+    """
+    found: dict[Hashable, list[tuple[Term, Kernel]]] = {}
+    rest: list[Term] = []
+    for t in p.terms:
+        kernel = _only_kernel(t)
+        if kernel is None:
+            rest.append(t)
+            continue
+        beside = tuple(f for f in t.factors if f is not kernel)
+        key = (t.binders, beside, kernel.name, _other_arguments(kernel), kernel.along)
+        found.setdefault(key, []).append((t, kernel))
+    if all(len(same) == 1 for same in found.values()):
+        return p
+    return add(poly(rest), *map(_merge_cotangents, found.values()))
+
+
+def _only_kernel(t: Term) -> Kernel | None:
+    """The only kernel factor with a cotangent, if no index occurs in the cotangent alone."""
+    kernels = [f for f in t.factors if isinstance(f, Kernel)]
+    if len(kernels) != 1 or not KERNELS[kernels[0].name].cotangent:
+        return None
+    (kernel,) = kernels
+    cotangent = kernel.args[_cotangent_slot(kernel)]
+    larger = free_indices(cotangent) - {
+        i for x in _other_arguments(kernel) for i in free_indices(x)
+    }
+    return None if larger else kernel
+
+
+def _cotangent_slot(kernel: Kernel) -> int:
+    row = KERNELS[kernel.name]
+    return row.arguments.index(row.cotangent)
+
+
+def _other_arguments(kernel: Kernel) -> tuple[Expr, ...]:
+    at = _cotangent_slot(kernel)
+    return (*kernel.args[:at], *kernel.args[at + 1 :])
+
+
+def _merge_cotangents(same: list[tuple[Term, Kernel]]) -> Poly:
+    """Merge terms that differ in the cotangent into one; a single term stays unchanged."""
+    (first, kernel), *others = same
+    if not others:
+        return poly([first])
+    at = _cotangent_slot(kernel)
+    parts = (mul(poly([make_term(t.coef, (), ())]), as_poly(k.args[at])) for t, k in same)
+    args = (*kernel.args[:at], add(*parts), *kernel.args[at + 1 :])
+    beside = [f for f in first.factors if f is not kernel]
+    made = Kernel(kernel.name, args, kernel.along)
+    return poly([make_term(Fraction(1), first.binders, [*beside, made])])
+
+
+# ---------------------------------------------------------------------------------------- recognise
 
 _MOST_TERMS = 48
 """Expansion stops at sums with more terms: each name may double the products."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.kernels.attention_rewrite import Attention
+from derive.kernels.attention import Attention
 from derive.kernels.kernel_spec import KernelSpec
 from derive.kernels.normalization import Normalisation
 
@@ -41,7 +41,7 @@ _NLL_SLOPE = """op class_loss(g, t: int, w[c]; ignored=-100) -> dx
 dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)"""
 
 FORWARD = (
-    KernelSpec("nll_loss, unreduced", _NLL, "_class_loss(x, t, w, ignored, c)", shared="w"),
+    KernelSpec("nll_loss, unreduced", _NLL, "rt.nll_loss(x, t, w, ignored, c)", shared="w"),
     KernelSpec(
         "glu",
         "op glu(x[t]; size(t)=2) -> y\ny = x[0]*sigmoid(x[1])",
@@ -132,7 +132,7 @@ BACKWARD = (
     KernelSpec(
         "nll_loss backward, unreduced",
         _NLL_SLOPE,
-        "_class_loss_slope(g, t, w, ignored, c, size)",
+        "rt.nll_loss_backward(g, t, w, ignored, c, size)",
         "g",
         shared="w",
     ),
@@ -243,20 +243,29 @@ db[{weight}] = sum[{rest}](g{x})"""
 NORMALISATIONS = (
     _norm(
         *("layer_norm", "*p,*s", "*s", "*s"),
-        *("_layer_normed(x, along, w, b, eps)",),
-        *("_layer_normed_gradients(g, x, along, mu, rstd, w, wanted)",),
+        *("rt.native_layer_norm(x, along, w, b, eps)",),
+        *("rt.native_layer_norm_backward(g, x, along, mu, rstd, w, wanted)",),
     ),
     _norm(
         *("group_norm", "n,k,c,*s", "c,*s", "k,c"),
-        *("_group_normed(x, w, b, eps)", "_group_normed_gradients(g, x, mu, rstd, w, wanted)"),
+        *(
+            "rt.native_group_norm(x, w, b, eps)",
+            "rt.native_group_norm_backward(g, x, mu, rstd, w, wanted)",
+        ),
     ),
     _norm(
         *("instance_norm", "n,c,*s", "*s", "c"),
-        *("_channel_normed(x, w, b, eps)", "_channel_normed_gradients(g, x, mu, rstd, w, wanted)"),
+        *(
+            "rt.native_instance_norm(x, w, b, eps)",
+            "rt.native_instance_norm_backward(g, x, mu, rstd, w, wanted)",
+        ),
     ),
     _norm(
         *("batch_norm", "n,c,*s", "n,*s", "c"),
-        *("_batch_normed(x, w, b, eps)", "_batch_normed_gradients(g, x, mu, rstd, w, wanted)"),
+        *(
+            "rt.native_batch_norm(x, w, b, eps)",
+            "rt.native_batch_norm_backward(g, x, mu, rstd, w, wanted)",
+        ),
     ),
 )
 """The normalization kernels, forward and backward, which have several results."""
@@ -280,11 +289,11 @@ dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
 dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
 dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])"""
     return Attention(
-        KernelSpec(name, forward, "_attended(q, k, v, scale, m)"),
+        KernelSpec(name, forward, "rt.attention(q, k, v, scale, m)"),
         KernelSpec(
             f"{name} backward",
             backward,
-            "_attended_gradients(g, q, k, v, y, lse, scale, m)",
+            "rt.attention_backward(g, q, k, v, y, lse, scale, m)",
             "g",
             statistics=("lse",),
         ),

@@ -25,7 +25,7 @@ from derive.algebra.poly import (
     scale,
 )
 from derive.budget import tick
-from derive.kernels.instantiate import as_poly, instantiate_atoms
+from derive.kernels.kernel_spec import as_poly, instantiate_atoms
 
 Found = Mapping[str, Poly]
 """The values of arguments, by canonical name."""

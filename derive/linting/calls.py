@@ -6,15 +6,16 @@ import ast
 from dataclasses import dataclass, replace
 
 from derive.linting import operations as ops
-from derive.linting.state import State, constant
 from derive.linting.values import (
     NONE,
     NUMBER,
     UNKNOWN,
     AliasLevel,
+    State,
     Tokens,
     TrackedValue,
     alias,
+    constant,
     deep_reads,
     deep_roots,
     deep_slopes,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from derive.linting.finding import At
 from derive.linting.functions import COPYING
-from derive.linting.source_model import FunctionReading
-from derive.linting.state import Event
-from derive.linting.values import AliasLevel, Token, TrackedValue
+from derive.linting.source_model import At, FunctionReading
+from derive.linting.values import AliasLevel, Event, Token, TrackedValue
 
 
 def never_read(reading: FunctionReading) -> Iterator[At]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from derive.linting.finding import At, listed
-from derive.linting.source_model import FunctionReading, first
+from derive.linting.source_model import At, FunctionReading, first, listed
 from derive.linting.values import Token, Tokens
 
 

@@ -6,15 +6,273 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from derive.linting.evaluate import Evaluator
+from derive.linting import operations as ops
+from derive.linting.calls import Calls
 from derive.linting.values import (
     NONE,
+    NUMBER,
     UNKNOWN,
+    AliasLevel,
+    Token,
     TrackedValue,
+    alias,
+    constant,
+    deep_known,
     deep_reads,
     join_values,
     new_value,
+    token_value,
 )
+
+# ----------------------------------------------------------------------------------------- evaluate
+# Evaluate an expression in a method.
+
+ABOUT = {"shape", "dtype", "device", "ndim", "layout", "is_cuda", "names", "itemsize", "nbytes"}
+"""Attributes of a tensor that do not depend on its values."""
+
+
+@dataclass
+class Evaluator(Calls):
+    """Evaluates expressions other than calls."""
+
+    def value(self, node: ast.expr) -> TrackedValue:
+        match node:
+            case ast.Constant(None):
+                return NONE
+            case ast.Constant() | ast.JoinedStr():
+                return NUMBER
+            case ast.Name(name):
+                found = self.env.get(name, UNKNOWN)
+                if name == self.ctx:
+                    self.escapes = True
+                if found.unbound:
+                    self.record("unbound", node, found)
+                return found
+            case ast.Tuple(elts) | ast.List(elts):
+                return self.tuple_of(elts, isinstance(node, ast.List))
+            case ast.Attribute():
+                return self.attribute(node)
+            case ast.Subscript():
+                return self.subscript(node)
+            case ast.Call():
+                return self.through(self.call(node))
+            case ast.BinOp(left, operator, right):
+                return self.through(
+                    self.binary(node, operator, self.value(left), self.value(right))
+                )
+            case ast.UnaryOp(operator, operand):
+                return self.unary(node, operator, self.value(operand))
+            case ast.Compare():
+                return self.comparison(node)
+            case ast.BoolOp(_, values):
+                return self.any_of([self.value(v) for v in values])
+            case ast.IfExp(test, body, orelse):
+                return self.either(test, body, orelse)
+            case ast.NamedExpr(ast.Name(name), value):
+                self.env[name] = self.value(value)
+                return self.env[name]
+            case ast.Starred(inner):
+                return self.value(inner)
+            case ast.Slice(lower, upper, step):
+                return new_value(
+                    node, [self.value(e) for e in (lower, upper, step) if e], True, False
+                )
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id == self.ctx:
+                self.escapes = True
+        return replace(UNKNOWN, reads=self.mentioned(node))
+
+    def unary(self, node: ast.AST, operator: ast.unaryop, one: TrackedValue) -> TrackedValue:
+        if isinstance(operator, ast.Not):
+            return replace(NUMBER, reads=deep_reads(one), known=deep_known(one))
+        flat = isinstance(operator, ast.Invert)
+        return self.through(new_value(node, [one], flat=flat, tensor=one.tensor))
+
+    def comparison(self, node: ast.Compare) -> TrackedValue:
+        several = [self.value(node.left), *map(self.value, node.comparators)]
+        single = ast.Is | ast.IsNot | ast.In | ast.NotIn
+        plain = any(isinstance(operator, single) for operator in node.ops)
+        return new_value(node, several, True, not plain and any(v.tensor for v in several))
+
+    def any_of(self, values: Sequence[TrackedValue]) -> TrackedValue:
+        together = values[0]
+        for one in values[1:]:
+            together = join_values(together, one)
+        return together
+
+    def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> TrackedValue:
+        self.steering |= deep_reads(self.value(test))
+        condition, before = ast.unparse(test), self.env
+        self.env = {
+            name: replace(v, unbound=v.unbound - {condition}) if condition in v.unbound else v
+            for name, v in before.items()
+        }
+        first = self.value(body)
+        self.env = before
+        return join_values(first, self.value(orelse))
+
+    def tuple_of(self, elts: list[ast.expr], listed: bool = False) -> TrackedValue:
+        items: list[TrackedValue] = []
+        for element in elts:
+            found = self.value(element)
+            if isinstance(element, ast.Starred):
+                if found.items is None:
+                    rest = [self.value(e) for e in elts[elts.index(element) + 1 :]]
+                    several = [*items, found, *rest]
+                    return replace(new_value(element, several, tensor=False), known=False)
+                items += found.items
+            else:
+                items.append(found)
+        return TrackedValue(items=tuple(items), listed=listed)
+
+    def binary(
+        self, node: ast.AST, operator: ast.operator, a: TrackedValue, b: TrackedValue
+    ) -> TrackedValue:
+        if isinstance(operator, ast.Add) and a.items is not None:
+            return self.added(node, a, b)
+        if isinstance(operator, ast.Mult) and a.items is not None:
+            return self.repeated(node, a)
+        flat = isinstance(operator, ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor)
+        tensor = a.tensor or b.tensor
+        return replace(
+            new_value(node, [a, b], flat, tensor), void=tensor and _is_zero_result(operator, a, b)
+        )
+
+    def added(self, node: ast.AST, a: TrackedValue, b: TrackedValue) -> TrackedValue:
+        """``a + b`` of tuples."""
+        if a.items is not None and b.items is not None:
+            return TrackedValue(items=a.items + b.items, listed=a.listed)
+        return replace(new_value(node, [a, b], tensor=False), known=False)
+
+    def repeated(self, node: ast.AST, a: TrackedValue) -> TrackedValue:
+        """``(None,) * n`` of a tuple."""
+        count = node.right.value if _is_integer_repeat(node) else None  # type: ignore[attr-defined]
+        if a.items is not None and count is not None:
+            return TrackedValue(items=a.items * count, listed=a.listed)
+        return replace(new_value(node, [a], tensor=False), known=False)
+
+    def element(self, value: TrackedValue) -> TrackedValue:
+        """Return a value for any element of what is unpacked or looped over."""
+        if value.items:
+            return self.any_of(value.items)
+        return TrackedValue(
+            None,
+            value.roots,
+            max(value.level, AliasLevel.VIEW),
+            value.slopes,
+            value.reads,
+            False,
+            value.known,
+        )
+
+    def saved_items(
+        self, value: TrackedValue, count: int, starred: bool
+    ) -> tuple[TrackedValue, ...] | None:
+        """Return the saved tensors when their tuple is unpacked; the names give their number."""
+        if value.items is not None or value.roots != SAVED.roots:
+            return None
+        return (
+            tuple(token_value(Token("saved", n)) for n in range(count if not starred else 0))
+            or None
+        )
+
+    # ------------------------------------------------- attributes, subscripts
+
+    def attribute(self, node: ast.Attribute) -> TrackedValue:
+        if isinstance(node.value, ast.Name) and node.value.id == self.ctx:
+            return self.on_ctx(node.attr)
+        base = self.value(node.value)
+        name = node.attr
+        if name == "requires_grad":
+            self.record("requires_grad", node, base)
+        if name in ABOUT or name in {"requires_grad", "is_leaf", "grad_fn"}:
+            return NUMBER
+        if base.items is not None and name in {"values", "indices"}:
+            return base.items[0 if name == "values" else 1]
+        if not (base.tensor or base.roots):
+            return replace(UNKNOWN, reads=base.reads)
+        if name == "data":
+            return self.cut(node, ".data", alias(base, AliasLevel.VIEW, node))
+        if name in ops.VIEW:
+            return alias(base, AliasLevel.VIEW, node)
+        return replace(UNKNOWN, reads=base.reads)
+
+    def on_ctx(self, name: str) -> TrackedValue:
+        if name in {"saved_tensors", "saved_variables"}:
+            if self.saved is not None:
+                return TrackedValue(
+                    items=tuple(token_value(Token("saved", n)) for n in range(len(self.saved)))
+                )
+            return SAVED
+        if name == "needs_input_grad":
+            return NUMBER
+        found = self.kept.get(name)
+        if found is None:
+            return UNKNOWN
+        if found.none or not found.tensor:
+            return replace(
+                found, slopes=frozenset(), roots=frozenset(), reads=frozenset(), unbound=frozenset()
+            )
+        return token_value(Token("kept", name))
+
+    def subscript(self, node: ast.Subscript) -> TrackedValue:
+        base, index = self.value(node.value), self.value(node.slice)
+        if base.items is not None:
+            return _tuple_element(base, node.slice) or self.element(base)
+        if base.roots == SAVED.roots:
+            number = constant(node.slice)
+            return (
+                token_value(Token("saved", number))
+                if isinstance(number, int) and number >= 0
+                else UNKNOWN
+            )
+        if not base.tensor:
+            together = new_value(node, [base, index], tensor=False)
+            return replace(together, slopes=base.slopes, roots=base.roots, level=AliasLevel.CAST)
+        if _is_basic_index(node.slice):
+            return replace(alias(base, AliasLevel.VIEW, node), reads=base.reads | deep_reads(index))
+        return replace(new_value(node, [base, index]), slopes=base.slopes)
+
+
+SAVED = TrackedValue(roots=frozenset([Token("saved", -1)]))
+"""``ctx.saved_tensors`` with an unknown number of tensors."""
+
+
+def _is_integer_repeat(node: ast.AST) -> bool:
+    right = node.right if isinstance(node, ast.BinOp) else None
+    return isinstance(right, ast.Constant) and isinstance(right.value, int)
+
+
+def _tuple_element(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
+    """Return an element or a slice of a tuple; None if the index is unknown."""
+    items = base.items or ()
+    number = constant(index)
+    if isinstance(number, int) and -len(items) <= number < len(items):
+        return items[number]
+    if isinstance(index, ast.Slice) and index.step is None:
+        start, stop = (None if e is None else constant(e) for e in (index.lower, index.upper))
+        if isinstance(start, int | None) and isinstance(stop, int | None):
+            if (index.lower is None) == (start is None) and (index.upper is None) == (stop is None):
+                return replace(base, items=items[start:stop])
+    return None
+
+
+def _is_basic_index(index: ast.expr) -> bool:
+    """True if an index makes a view: numbers, slices, None and the ellipsis."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return all(
+        isinstance(p, ast.Slice) or isinstance(constant(p), int) or isinstance(p, ast.Constant)
+        for p in parts
+    )
+
+
+def _is_zero_result(operator: ast.operator, a: TrackedValue, b: TrackedValue) -> bool:
+    if isinstance(operator, ast.Mult):
+        return (a.tensor and a.void) or (b.tensor and b.void)
+    return isinstance(operator, ast.Add | ast.Sub) and a.void and b.void
+
+
+# --------------------------------------------------------------------------------------------- flow
 
 Env = dict[str, TrackedValue]
 

@@ -5,14 +5,53 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
+from fnmatch import fnmatch
+from inspect import cleandoc
+from pathlib import Path
 from typing import NamedTuple
 
-from derive.linting.finding import Finding
-from derive.linting.functions import functions_of
-from derive.linting.names import names_of
-from derive.linting.rules import RULES
-from derive.linting.source_model import helpers_of, read_function
+from derive.linting import cotangents, double_backward, returned_gradients, saved_state
+from derive.linting.functions import functions_of, names_of
+from derive.linting.source_model import At, Finding, FunctionReading, helpers_of, read_function
+
+# -------------------------------------------------------------------------------------------- rules
+# All rules, by their codes.
+
+Rule = Callable[[FunctionReading], Iterator[At]]
+
+RULES: dict[str, Rule] = {
+    "DRV101": saved_state.tensor_on_ctx,
+    "DRV102": saved_state.second_save,
+    "DRV103": saved_state.unmarked_change,
+    "DRV201": returned_gradients.number_of_gradients,
+    "DRV202": returned_gradients.number_of_cotangents,
+    "DRV203": returned_gradients.unbound_gradient,
+    "DRV204": returned_gradients.other_needs,
+    "DRV205": returned_gradients.flag_of_copy,
+    "DRV301": cotangents.never_read,
+    "DRV302": cotangents.without_cotangent,
+    "DRV303": cotangents.changed_cotangent,
+    "DRV304": cotangents.changed_saved,
+    "DRV305": cotangents.viewed_cotangent,
+    "DRV401": double_backward.saved_intermediate,
+    "DRV402": double_backward.no_derivative,
+}
+"""DRV1: what forward keeps; DRV2: what backward takes and returns; DRV3: what it does with
+cotangents and saved tensors; DRV4: second derivatives."""
+
+
+def title(code: str) -> str:
+    """Return the first line of a rule's page."""
+    return page(code).split("\n")[0]
+
+
+def page(code: str) -> str:
+    """The page of a rule: what, why it is wrong, an example, the mend."""
+    return f"{code}: {cleandoc(RULES[code].__doc__ or '')}"
+
+
+# --------------------------------------------------------------------------------------------- lint
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>:\s*[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*)?", re.IGNORECASE)
 
@@ -53,3 +92,46 @@ def _excused(finding: Finding, lines: list[str]) -> bool:
         return False
     codes = re.findall(r"[A-Z]+\d+", (comment["codes"] or "").upper())
     return not comment["codes"] or finding.code in codes
+
+
+# -------------------------------------------------------------------------------------------- files
+# Find the Python files in files and folders.
+
+SKIPPED = (
+    ".*",
+    "__pycache__",
+    "__pypackages__",
+    "_build",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+    "venv",
+)
+"""Names of folders that are skipped within a folder."""
+
+
+def python_files(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Iterator[Path]:
+    """Yield the files themselves, and those in folders, sorted by name; each once."""
+    seen = set()
+    for path in paths:
+        for file in _python_files_in(path, exclude) if path.is_dir() else (path,):
+            if file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _python_files_in(folder: Path, exclude: Sequence[str]) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if _matches(path, exclude):
+            continue
+        if path.is_dir():
+            if not path.is_symlink() and not any(fnmatch(path.name, s) for s in SKIPPED):
+                yield from _python_files_in(path, exclude)
+        elif path.suffix == ".py":
+            yield path
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    """True if the path or its name matches a pattern: ``tests``, ``old/*.py``."""
+    return any(fnmatch(path.name, p) or fnmatch(path.as_posix(), p) for p in patterns)

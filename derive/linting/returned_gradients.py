@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
-from derive.linting.finding import At
-from derive.linting.source_model import FunctionReading
-from derive.linting.values import TrackedValue
+from derive.linting.functions import FunctionClass, FunctionMethod
+from derive.linting.source_model import At, FunctionReading
+from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
 def number_of_gradients(reading: FunctionReading) -> Iterator[At]:
@@ -165,3 +167,324 @@ def number_of_cotangents(reading: FunctionReading) -> Iterator[At]:
                 f"backward takes {most} cotangent{'s' * (most != 1)}; "
                 f"forward returns {count} output{'s' * (count != 1)}",
             )
+
+
+# --------------------------------------------------------------------------------- needs input grad
+# Rules DRV203 to DRV205: gradients that only some inputs need.
+
+
+def unbound_gradient(reading: FunctionReading) -> Iterator[At]:
+    """A returned gradient has a value only if some input needs one.
+
+    **What.** A name gets its value under `if ctx.needs_input_grad[i]`, and backward returns the
+    name in any case.
+
+    **Why it is wrong.** If only another input needs a gradient, backward raises an
+    UnboundLocalError.
+
+    ```python
+    # unbound.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            if ctx.needs_input_grad[0]:
+                grad_x = g * y
+            return grad_x, g * x
+    ```
+
+    ```console
+    $ derive lint unbound.py
+    unbound.py:16:16: DRV203 `grad_x` has no value unless `ctx.needs_input_grad[0]`
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Set each gradient to None first.
+
+    ```python
+    # unbound.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            grad_x = None
+            if ctx.needs_input_grad[0]:
+                grad_x = g * y
+            return grad_x, g * x
+    ```
+    """
+    if len(reading.differentiable) < 2:
+        return
+    ctx = re.escape(reading.function.backward.ctx)
+    wanted = re.compile(rf"(?:{ctx}\.needs_input_grad\[\d+\]|[\s()]|\b(?:and|not)\b)+")
+    returned = {
+        id(n)
+        for statement in ast.walk(reading.function.backward.node)
+        if isinstance(statement, ast.Return)
+        for n in ast.walk(statement)
+    }
+    for event in reading.backward.of_kind("unbound"):
+        if id(event.node) in returned and all(map(wanted.fullmatch, event.value.unbound)):
+            (condition, *_) = sorted(event.value.unbound)
+            yield At(
+                event.node,
+                f"`{ast.unparse(event.node)}` has no value unless `{condition}`",
+            )
+
+
+def other_needs(reading: FunctionReading) -> Iterator[At]:
+    """A gradient is computed only if another input needs one.
+
+    **What.** The gradient of one argument is computed under `if ctx.needs_input_grad[i]` with the
+    number of another argument.
+
+    **Why it is wrong.** If the other argument needs no gradient, this argument silently gets
+    none.
+
+    ```python
+    # other.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            grad_x = grad_y = None
+            if ctx.needs_input_grad[0]:
+                grad_x = g * y
+                grad_y = g * x
+            return grad_x, grad_y
+    ```
+
+    ```console
+    $ derive lint other.py
+    other.py:17:13: DRV204 `grad_y`, the gradient of `y`, is computed only if needs_input_grad[0]
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Check the argument's own number.
+
+    ```python
+    # other.py
+    import torch
+
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            grad_x = grad_y = None
+            if ctx.needs_input_grad[0]:
+                grad_x = g * y
+            if ctx.needs_input_grad[1]:
+                grad_y = g * x
+            return grad_x, grad_y
+    ```
+    """
+    backward = reading.function.backward
+    places = _returned_positions(backward)
+    if places is None or not backward.plain or len(reading.differentiable) < 2:
+        return
+    tests = _tests_of_names(backward)
+    for name, positions in places.items():
+        several = tests.get(name, [])
+        if len(several) != 1 or len(positions) != 1:
+            continue
+        node, numbers, exact = several[0]
+        (position,) = positions
+        if exact is not None and position not in numbers:
+            if position in reading.differentiable and exact in reading.differentiable:
+                inputs = reading.function.inputs
+                if max(exact, position) < len(inputs):
+                    yield At(
+                        node,
+                        f"`{name}`, the gradient of `{inputs[position]}`, "
+                        f"is computed only if needs_input_grad[{exact}]",
+                    )
+
+
+def _returned_positions(backward: FunctionMethod) -> dict[str, set[int]] | None:
+    """Map each returned name to its positions; None if a return has a starred element.
+
+    A name within an expression also has the position -1.
+    """
+    found: dict[str, set[int]] = {}
+    for node in ast.walk(backward.node):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+            for n, element in enumerate(node.value.elts):
+                if isinstance(element, ast.Starred):
+                    return None
+                if isinstance(element, ast.Name):
+                    found.setdefault(element.id, set()).add(n)
+                else:
+                    for part in ast.walk(element):
+                        if isinstance(part, ast.Name):
+                            found.setdefault(part.id, set()).update({n, -1})
+    return found
+
+
+Tested = tuple[ast.AST, set[int], int | None]
+
+
+def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
+    """Map each name to its assignments, each with its conditions on needs_input_grad[i]."""
+    found: dict[str, list[Tested]] = {}
+
+    def visit(body: list[ast.stmt], numbers: set[int], exact: int | None) -> None:
+        for statement in body:
+            if isinstance(statement, ast.If):
+                inner = _flag_indices(statement.test, backward.ctx)
+                only = _exact_flag_index(statement.test, backward.ctx)
+                here = only if only is not None else None if inner is None else exact
+                visit(statement.body, numbers | (inner or set()), here)
+                visit(statement.orelse, numbers | {-1}, None)
+                continue
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    if not _is_none(statement):
+                        found.setdefault(node.id, []).append((statement, numbers, exact))
+            if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
+                names = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
+                for name in names:
+                    found.setdefault(name, []).append((statement, {-1}, None))
+
+    visit(backward.node.body, set(), None)
+    return found
+
+
+def _is_none(statement: ast.stmt) -> bool:
+    """True if a statement sets names to None."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
+        return False
+    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+    return all(isinstance(v, ast.Constant) and v.value is None for v in values)
+
+
+def _flag_indices(test: ast.expr, ctx: str) -> set[int] | None:
+    """Return the i of each needs_input_grad[i] in a condition; None for any other condition."""
+    found = re.findall(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
+    return set(map(int, found)) if found else None
+
+
+def _exact_flag_index(test: ast.expr, ctx: str) -> int | None:
+    """Return the i of a condition that is needs_input_grad[i], else None."""
+    found = re.fullmatch(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
+    return int(found[1]) if found else None
+
+
+def flag_of_copy(reading: FunctionReading) -> Iterator[At]:
+    """Backward tests requires_grad of a saved copy.
+
+    **What.** Backward tests `requires_grad` of a saved tensor that is no argument of forward
+    itself. Examples are `x.contiguous()`, `x.view(..)` and an intermediate.
+
+    **Why it is wrong.** Forward runs without a graph, so a copy made there never requires a
+    gradient. The gradient is silently missing. `x.contiguous()` is a copy only if x is strided,
+    so the mistake depends on the layout.
+
+    ```python
+    # copied.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.contiguous()
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x * g if x.requires_grad else None
+    ```
+
+    ```console
+    $ derive lint copied.py
+    copied.py:15:29: DRV205 `x.requires_grad` is False for a saved copy; use ctx.needs_input_grad
+    1 finding in 1 Function of 1 file
+    ```
+
+    **The mend.** Use `ctx.needs_input_grad`, which has one flag for each argument of forward.
+
+    ```python
+    # copied.py
+    import torch
+
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            x = x.contiguous()
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2 * x * g if ctx.needs_input_grad[0] else None
+    ```
+    """
+    if _sets_requires_grad(reading.function):
+        return
+    seen: set[Token] = set()
+    for event in reading.backward.of_kind("requires_grad"):
+        token = event.value.identity
+        kept = reading.kept_value(token) if token is not None else None
+        if token is None or kept is None or token in seen:
+            continue
+        if _is_copy(reading, kept) and reading.in_test(event.node):
+            seen.add(token)
+            yield At(
+                event.node,
+                f"`{ast.unparse(event.node)}` is False for a saved copy; use ctx.needs_input_grad",
+            )
+
+
+def _sets_requires_grad(function: FunctionClass) -> bool:
+    """True if forward sets requires_grad of a tensor."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and (
+            node.attr == "requires_grad_"
+            or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store))
+        )
+        for method in (function.forward, function.setup)
+        if method is not None
+        for node in ast.walk(method.node)
+    )
+
+
+def _is_copy(reading: FunctionReading, value: TrackedValue) -> bool:
+    if reading.kind(value) == "intermediate":
+        return True
+    return value.tensor and value.kinds() == {"input"} and value.level >= AliasLevel.VIEW

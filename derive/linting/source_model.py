@@ -6,13 +6,20 @@ import ast
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from derive.linting.calls import is_launch
 from derive.linting.flow import Flow
-from derive.linting.functions import FunctionClass
-from derive.linting.names import ModuleAliases
-from derive.linting.state import Event
-from derive.linting.values import UNKNOWN, Token, TrackedValue, deep_roots, join_values, token_value
+from derive.linting.functions import FunctionClass, ModuleAliases
+from derive.linting.values import (
+    UNKNOWN,
+    Event,
+    Token,
+    TrackedValue,
+    deep_roots,
+    join_values,
+    token_value,
+)
 
 
 @dataclass(frozen=True)
@@ -284,3 +291,30 @@ def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str
 def first(events: list[Event]) -> Event | None:
     """Return the event that comes first in the file."""
     return min(events, key=lambda e: (e.node.lineno, e.node.col_offset), default=None)  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------------------------------ finding
+# A finding: a place in a file, the code of a rule and a sentence.
+
+
+class Finding(NamedTuple):
+    """The report of a rule; lines and columns count from 1."""
+
+    line: int
+    column: int
+    code: str
+    message: str
+    function: str = ""
+
+
+class At(NamedTuple):
+    """A node that a rule reports, with the message."""
+
+    node: ast.AST
+    message: str
+
+
+def listed(names: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``, in backquotes."""
+    quoted = [f"`{name}`" for name in dict.fromkeys(names)]
+    return " and ".join(", ".join(quoted).rsplit(", ", 1))

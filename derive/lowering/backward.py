@@ -193,7 +193,7 @@ def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) 
         )
         for n, s in enumerate(scope.statements):
             if s.name == adjoint.name:
-                code = FunctionCall("_with_cotangent", (s.code, Name(cotangent)))
+                code = FunctionCall("rt.add_cotangent", (s.code, Name(cotangent)))
                 scope.statements[n] = replace(s, code=code)
     return found
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 from derive.algebra.expr import Expr, Index
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.adjoint import Adjoint, Backward
+from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets
-from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
 from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
 from derive.notation.operation import AxisOf, KeepDim, Operation, Tensor

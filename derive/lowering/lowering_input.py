@@ -8,11 +8,10 @@ from fractions import Fraction
 
 from derive.algebra.expr import Index, Num
 from derive.calculus.adjoint import Backward
+from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Lets
-from derive.calculus.positions import bounds_of
 from derive.errors import LoweringError
-from derive.kernels.gather_pattern import Floats
-from derive.kernels.stack_pattern import Short
+from derive.kernels.axis_patterns import Floats, Short
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.runtime_sizes import ShapeSource
 from derive.lowering.ground.value import Frame, Value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from derive.kernels.attention_rewrite import Attentions
+from derive.kernels.attention import Attentions
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import (
     Pattern,

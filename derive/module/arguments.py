@@ -146,11 +146,13 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
             )
         elif isinstance(p, AxisOf | SizeOf) or p.integer:
             whole = Reason("TypeError", name, "{} is not an integer")
-            result.append(_converted_parameter(op, name, "is not int", "_integer", whole))
+            result.append(_converted_parameter(op, name, "is not int", "rt.integer", whole))
         else:
             number = Reason("TypeError", name, "{} is not a number")
             large = Reason("ValueError", name, "{} is too large for float64")
-            result.append(_converted_parameter(op, name, "is not float", "_number", number, large))
+            result.append(
+                _converted_parameter(op, name, "is not float", "rt.number", number, large)
+            )
     return result
 
 

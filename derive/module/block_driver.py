@@ -81,7 +81,7 @@ class Driver(Stages):
             lines += self.asked(s)
         names = [n for n, _ in (*entries, *own)]
         lines += none_of([n for n in names if n not in left], 4)
-        lines.append("for start, length in _blocks(size, block):")
+        lines.append("for start, length in rt.blocks(size, block):")
         totals = {r: name for r, name in zip(part.results, names, strict=True) if r in part.totals}
         inner = call_lines(f"parts = {part.name}(", self.call(part, values | totals), ")", 8)
         single = len(names) == 1
@@ -107,12 +107,12 @@ class Driver(Stages):
     def _gathered(name: str, axis: str | None, value: str) -> list[str]:
         """Return the lines that add a block's result to a total, or write it to its rows."""
         if axis is None:
-            return call_lines(f"{name} = _added(", [name, value], ")", 8)
-        return call_lines(f"{name} = _placed(", [name, value, axis, "start", "size"], ")", 8)
+            return call_lines(f"{name} = rt.accumulate(", [name, value], ")", 8)
+        return call_lines(f"{name} = rt.write_block(", [name, value, axis, "start", "size"], ")", 8)
 
     def _gathered_gradient(self, name: str, axis: str | None, value: str) -> list[str]:
         """Return the same for a gradient, which stays unrounded until it is complete."""
-        value = value if axis is None or not self.uses_low else f"_unrounded({value})"
+        value = value if axis is None or not self.uses_low else f"rt.at_least_float32({value})"
         return self._gathered(name, axis, value)
 
     def _recomputed(self) -> list[str]:
@@ -232,7 +232,7 @@ class Driver(Stages):
             inner = list(call)
             for g in read:
                 inner += self._gathered_gradient(fresh[g], self.placed(g.tensor, g.axis), places[g])
-            body += ["for start, length in _blocks(size, block):", *indented(inner, 4)]
+            body += ["for start, length in rt.blocks(size, block):", *indented(inner, 4)]
         else:
             body += [*call, *(f"{fresh[g]} = {places[g]}" for g in read)]
         if s.formed is not None:
@@ -241,7 +241,7 @@ class Driver(Stages):
             for n, g in enumerate(given):
                 if g.read:
                     scaled += call_lines(
-                        f"{fresh[g]} = _scaled(", [f"parts[{n}]", cotangent], ")", 8
+                        f"{fresh[g]} = rt.scale_gradient(", [f"parts[{n}]", cotangent], ")", 8
                     )
             lines += ["if formed is not None and any(asked):", *indented(scaled, 4)]
             lines += ["elif any(asked):", *indented(body, 4)]
@@ -250,7 +250,7 @@ class Driver(Stages):
         for g in read:
             target = self.gradients[g.tensor]
             if g.tensor in contributed:
-                lines.append(f"{target} = _both({target}, {fresh[g]})")
+                lines.append(f"{target} = rt.sum_gradients({target}, {fresh[g]})")
             elif fresh[g] != target:
                 lines.append(f"{target} = {fresh[g]}")
             contributed.add(g.tensor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from derive.algebra.expr import Expr, Size
 from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
 from derive.blocks.tiling import Plan, Stage
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
+from derive.cost.costs import backward_trace, forward_trace
 from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import (
     NOT_POSITIVE,
@@ -28,13 +28,15 @@ from derive.module.function_codegen import (
     one_by_one,
     unpacked_call,
 )
-from derive.module.name_mangling import Coded, with_own_meanings
+from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.runtime import imports_of
 from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
-from derive.module.templating import environment, helpers_in, imports_of
+from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation
+from derive.program.argument_types import shapes_of
 from derive.program.cse import Line
 from derive.program.fused_backward import formed
 from derive.program.mixed_precision import multiplies
@@ -128,7 +130,7 @@ class _BlockedModule:
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    helpers: tuple[str, ...]
+    stages: tuple[str, ...]
     functions: tuple[_BlockedOption, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
@@ -149,29 +151,26 @@ def emit_blocked(
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
     whole = _blocked_public_body(code, variants, asked, options)
     causes = raises([*map(code.said, [*asked, *options]), _block_check(op)])
-    helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
     result = result_type(len(variants[0].driver.plan.operation.outputs))
     arguments = declared(code)
     if "*" not in arguments:
         arguments.append("*")
     arguments.append("block: int | None = None")
     signature = call_lines(f"def {op.name}(", arguments, f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *helpers, *signature])
+    imports = imports_of([*whole, *lines, *signature, "Function"])
     every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
     before, body = code.public(op.name, every, whole)
-    imports.append("from torch.autograd import Function, forward_ad")
     module = _BlockedModule(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
-        helpers=(*helpers, *parts),
+        stages=tuple(parts),
         functions=tuple(map(_BlockedOption, functions)),
         options=(*_blocked_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *causes]), 4),
         body=indented(body, 4),
     )
-    text = environment().get_template("module.py.jinja").render(module=module)
-    return with_own_meanings(text, op.name)
+    return environment().get_template("module.py.jinja").render(module=module)
 
 
 def _program_codes(program: Program) -> Iterable[Code]:
@@ -257,7 +256,7 @@ def _blocked_backward(driver: Driver) -> list[str]:
     if driver.is_formed:
         given = [c for _, c in driver.whole.cotangents if c is not None]
         lines.append("formed = None")
-        lines += call_lines("if ctx.formed is not None and _is_plain(", given, "):", 8)
+        lines += call_lines("if ctx.formed is not None and rt.unrecorded(", given, "):", 8)
         lines += ["    formed, ctx.formed = ctx.formed, {}", "    if not formed:"]
         known = {n: n for n in (*driver.inputs, "formed")}
         given = [*driver.inputs, *driver.parameters, "block", *driver.formed_arguments()]
@@ -323,26 +322,28 @@ def _blocked_public_body(
     lines.append("if block is None:")
     size = driver.size_of(driver.plan.index.extent)
     rows = list(dict.fromkeys(r for v in variants for r in row_sizes(v.driver)))
-    lines += indented(call_lines("block = _fitting(", [size, *rows], ")", 8), 4)
+    lines += indented(call_lines("block = rt.block_size(", [size, *rows], ")", 8), 4)
     lines.append("else:")
-    lines += indented(call_lines("block = _integer(", ["block", f'"{op.name}: block"'], ")", 8), 4)
+    lines += indented(
+        call_lines("block = rt.integer(", ["block", f'"{op.name}: block"'], ")", 8), 4
+    )
     lines += check_lines([_block_check(op)])
     given = [*driver.inputs, *driver.parameters, "block"]
     tensors = driver.inputs
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
-    lines.append("if not torch.is_grad_enabled() or forward_ad._current_level >= 0:")
+        lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
+    lines.append("if not torch.is_grad_enabled() or rt.forward_mode():")
     lines += [f"    {line}" for line in call_lines(f"return {forward}(", given, ")", 8)]
     if forms:
         floats = [t.name for t in in_turn(op) if t.kind == "float"]
         if function == "function" and not all(v.driver.is_formed for v in variants):
             lines.append("if forms:")
-            lines += indented(call_lines("formed = _forming(", floats, ")", 8), 4)
+            lines += indented(call_lines("formed = rt.forward_gradients(", floats, ")", 8), 4)
             made = call_lines("return function.apply(", [*given, "formed"], ")", 8)
             lines += indented(made, 4)
         else:
-            lines += call_lines("formed = _forming(", floats, ")", 4)
+            lines += call_lines("formed = rt.forward_gradients(", floats, ")", 4)
             given = [*given, "formed"]
     return lines + call_lines(f"return {function}.apply(", given, ")", 4)
 
@@ -362,7 +363,7 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
     inputs, known = shapes_of(op)
     forward = forward_trace(op)
     forward.run(s.program.forward, known)
-    outputs = {name: forward.values[name] for name in s.program.outputs}
+    outputs = {name: forward.known[name] for name in s.program.outputs}
     backward = backward_trace(op, s.program, outputs)
     gradients = {name: inputs[t] for t, name in s.program.gradients.items()}
     backward.run([entry.line for entry in s.program.backward], gradients)

@@ -16,11 +16,12 @@ from derive.module.function_codegen import (
     function_of,
     unpacked_call,
 )
-from derive.module.name_mangling import Coded, with_own_meanings
+from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.runtime import imports_of
 from derive.module.tangent import Dual, dual_of, name_of_dual
-from derive.module.templating import environment, helpers_in, imports_of
+from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation
 from derive.program.torch_ir import Code
 
@@ -46,12 +47,12 @@ class _Module:
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    helpers: tuple[str, ...]
     functions: tuple[_Option, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
     body: tuple[str, ...]
+    stages: tuple[()] = ()
 
 
 def emit(
@@ -64,26 +65,22 @@ def emit(
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
     whole = _public_body(code, variants, asked, options)
-    helpers = tuple(helpers_in(["\n".join([*whole, *lines])]))
+    classes = ["Function"] if any(f.own.classes for f in functions) else []
     result = result_type(len(variants[0].program.outputs))
     signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *helpers, *signature])
+    imports = imports_of([*whole, *lines, *signature, *classes])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
-    if any(f.own.classes for f in functions):
-        imports.append("from torch.autograd import Function, forward_ad")
     module = _Module(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
-        helpers=helpers,
         functions=functions,
         options=(*_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *raises(map(code.said, [*asked, *options]))]), 4),
         body=indented(body, 4),
     )
-    text = environment().get_template("module.py.jinja").render(module=module)
-    return with_own_meanings(text, op.name)
+    return environment().get_template("module.py.jinja").render(module=module)
 
 
 def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
@@ -145,11 +142,11 @@ def _public_body(
     tensors = [t.name for t in op.inputs]
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in unpacked_call(tensors, "_distinct", tensors, 8)]
+        lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
     for name in own:
-        lines.append("if forward_ad._current_level >= 0 and not torch.compiler.is_compiling():")
+        lines.append("if rt.forward_mode() and not torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in _return_outputs(variants, f"{name}.apply", given, 8)]
-    silent, tangents = "not torch.is_grad_enabled()", "forward_ad._current_level >= 0"
+    silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])
         lines.append(f"if {tangents}:")
@@ -159,7 +156,7 @@ def _public_body(
         tests = [silent, tangents]
     lines.append(f"if {' or '.join(tests)}:")
     lines += [f"    {line}" for line in _return_outputs(variants, forward, given, 8)]
-    lines += _return_outputs(variants, "_applied", [function, *given], 4)
+    lines += _return_outputs(variants, "rt.apply", [function, *given], 4)
     return lines
 
 

@@ -99,7 +99,7 @@ def function_of(op: Operation, variant: Variant) -> Lines:
         start = call_lines(f"def {other}(", arguments(op), "):", 0)
         own = _forward_body(op, program.forward_in_place, program.forward_precision, results)
         in_place = (*start, *own, "", "")
-        test = call_lines("if _alone(", [t.name for t in op.inputs], "):", 4)
+        test = call_lines("if rt.unrecorded(", [t.name for t in op.inputs], "):", 4)
         handed = call_lines(f"return {other}(", arguments(op), ")", 8)
         forward = (*indented([*test, *(f"    {line}" for line in handed)], 4), *forward)
     return Lines(
@@ -127,7 +127,7 @@ def _forward_body(
     else:
         made += assigned(last, indent) if last is not None else []
         made += return_statement(results, indent)
-    forward += [f"with _exact({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
+    forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, 4)
 
 
@@ -158,11 +158,18 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
     floats = floats_of(op)
     lines = []
     if precision.has_products:
-        lines += call_lines("low = _of_product(", floats, ")", 4)
+        lines += call_lines("low = rt.autocast_product(", floats, ")", 4)
     if "dtype" in precision.names:
-        helper = "_of_float32" if precision.listed else "_promoted"
-        lines += call_lines(f"dtype = {helper}(", floats, ")", 4)
+        lines += dtype_lines("dtype", floats, precision.listed, 4)
     return lines
+
+
+def dtype_lines(name: str, floats: Sequence[str], listed: bool, indent: int) -> list[str]:
+    """Return the lines that compute the dtype of a result; ``listed`` as under autocast."""
+    if len(floats) == 1 and not listed:
+        return [f"{name} = {floats[0]}.dtype"]
+    function = "rt.autocast_float32" if listed else "rt.promoted"
+    return call_lines(f"{name} = {function}(", floats, ")", indent)
 
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:
@@ -173,17 +180,17 @@ def cast_inputs(precision: Precision, indent: int) -> list[str]:
     if of_product and ("wide" in precision.names or broad):
         lines.append("wide = torch.promote_types(low, torch.float32)")
     if narrow:
-        lines += unpacked_call(narrow, "_cast", ("low", *narrow), indent)
+        lines += unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
     if broad:
-        helper, more = ("_cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
+        helper, more = ("rt.cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
         lines += unpacked_call(broad, helper, (*more, *broad), indent)
     return lines
 
 
 _HELPERS = {
-    Roundings.NONE: "_alike",
-    Roundings.ONCE: "_for_kernel",
-    Roundings.MORE: "_wide",
+    Roundings.NONE: "rt.cast_alike",
+    Roundings.ONCE: "rt.widened_for_kernel",
+    Roundings.MORE: "rt.widened",
 }
 """The helper that casts the tensors of a body without products, by its count of roundings."""
 
@@ -235,7 +242,7 @@ def _function_class(op: Operation, variant: Variant) -> _Class:
 def backward_signature(cotangents: Sequence[str], exact: bool) -> tuple[str, ...]:
     """Return the head of a backward; with ``exact``, autocast is off inside."""
     head = call_lines("def backward(", ["ctx", *cotangents], "):", 4)
-    return indented(["@_exactly", *head] if exact else head, 4)
+    return indented(["@rt.without_autocast", *head] if exact else head, 4)
 
 
 def _cotangents(program: Program) -> list[str]:
@@ -297,7 +304,7 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
         lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
     lines += [s for line in program.setup for s in assigned(line, 8)]
     if product:
-        lines += call_lines("ctx.low = _of_product(", floats_of(op), ")", 8)
+        lines += call_lines("ctx.low = rt.autocast_product(", floats_of(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
     lines += [f"ctx.{name} = {name}" for name in kept]
     absent = {t.name for t in op.inputs if t.default is not None}
@@ -360,10 +367,10 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         codes = (part for x in program.first_order for part in subexpressions(x.line.code))
         fused = any(torch_op(code).fused for code in codes)
         tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
-        start, end = ("(_compiles() or ", "))") if fused and tests else ("", ")")
-        start = "_compiles() or " if fused and not tests else start
+        start, end = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
+        start = "rt.compiles() or " if fused and not tests else start
         lines += call_lines(
-            f"if {''.join(tests)}{start}_alone(", _existing_cotangents(program), f"{end}:", 8
+            f"if {''.join(tests)}{start}rt.unrecorded(", _existing_cotangents(program), f"{end}:", 8
         )
         name = _first_name(op, variant.option)
         made = call_lines(f"return {name}(", ["ctx", *_existing_cotangents(program)], ")", 12)

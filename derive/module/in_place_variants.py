@@ -1,7 +1,8 @@
 """Forward and backward without a graph, which reuse the memory of their own temporaries.
 
 A backward gets an in-place version if it has a first-order version already, or if at least two
-results need no new memory. A forward gets one if any result needs no new memory.
+results need no new memory. A forward gets one if some result needs no new memory whichever branches
+run, or if a tensor is added to a matrix product in one call.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from dataclasses import replace
 from itertools import product
 
 from derive.algebra.expr import Index
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
-from derive.program.buffer_reuse import Entry, InPlaceWriter
+from derive.program.argument_types import backward_types, forward_types, shapes_of
+from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
+from derive.program.types import ABSENT, TensorType, Types
 
 _WORTH = 2
 """Minimum number of results without new memory for a separate backward."""
@@ -38,14 +39,15 @@ def with_in_place(op: Operation, program: Program) -> Program:
     body = program.first_order or program.backward
     own = _Own(op, program, optional)
     if body:
-        written, entries = own.backward(body)
+        saved, entries = own.backward(body)
         if program.first_order:
             program = replace(program, first_order=entries)
-        elif written >= _WORTH:
+        elif saved.allocations >= _WORTH:
             precision = program.backward_precision
             program = replace(program, first_order=entries, first_order_precision=precision)
-    written, lines = own.forward()
-    return replace(program, forward_in_place=lines) if written else program
+    saved, lines = own.forward()
+    worth = saved.certain or saved.fused
+    return replace(program, forward_in_place=lines) if worth else program
 
 
 def grouped(op: Operation, program: Program) -> set[str]:
@@ -62,63 +64,56 @@ class _Own:
     def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
         self.op, self.program, self.optional = op, program, optional
         self.inputs, self.equations = shapes_of(op)
-        forward = forward_trace(op)
+        forward = forward_types(op)
         forward.run(program.forward, self.equations)
         names = (*program.outputs, *program.statistics)
-        self.outputs: dict[str, ShapedTensor] = {name: forward.values[name] for name in names}
+        self.outputs: dict[str, TensorType] = {name: forward.known[name] for name in names}
         shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
         self.full = max(map(_axes, shapes))
-        self.floats = [t.name for t in op.inputs if t.kind == "float"]
 
-    def backward(self, body: Sequence[BackwardLine]) -> tuple[int, tuple[BackwardLine, ...]]:
-        """Return (number of results without new memory, body)."""
+    def backward(self, body: Sequence[BackwardLine]) -> tuple[Savings, tuple[BackwardLine, ...]]:
+        """Return what is saved, and the body."""
         op, program = self.op, self.program
-        made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
-        cotangents = [name for _, name in program.cotangents if name is not None]
         known = {name: self.inputs[t] for t, name in program.gradients.items()}
         results = tuple(program.gradients.values())
-        written, entries = self._written(
+        saved, entries = self._written(
             [(x.line, x.needs) for x in body],
-            lambda: backward_trace(op, program, self.outputs),
-            (*cotangents, *self.floats, *made, *program.float_statistics),
+            lambda: backward_types(op, program, self.outputs),
             (results, known),
         )
-        return written, tuple(BackwardLine(line, needs) for line, needs in entries)
+        return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
 
-    def forward(self) -> tuple[int, tuple[Line, ...]]:
-        """Return (number of results without new memory, body)."""
+    def forward(self) -> tuple[Savings, tuple[Line, ...]]:
+        """Return what is saved, and the body."""
         all_of_it = tuple(t.name for t in self.op.inputs)
-        written, entries = self._written(
+        saved, entries = self._written(
             [(line, all_of_it) for line in self.program.forward],
-            lambda: forward_trace(self.op),
-            self.floats,
+            lambda: forward_types(self.op),
             ((*self.program.outputs, *self.program.statistics), self.equations),
         )
         # A result that is written over a view of a temporary is itself a view.
         lines = [line for line, _ in entries]
-        return written, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
+        return saved, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
 
     def _written(
         self,
         entries: Sequence[Entry],
-        trace: Callable[[], Trace],
-        floats: Sequence[str],
+        trace: Callable[[], Types],
         ends: tuple[Sequence[str], Mapping[str, Shape]],
-    ) -> tuple[int, list[Entry]]:
-        """Return (number of results without new memory, lines); ``ends``: results, known shapes."""
+    ) -> tuple[Savings, list[Entry]]:
+        """Return what is saved, and the lines in place; ``ends``: results, known shapes."""
         results, known = ends
         entries = unguarded(entries, results)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
             world = trace()
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
-            world.values.update(dict.fromkeys(missing, ABSENT))
+            world.known.update(dict.fromkeys(missing, ABSENT))
             worlds.append(world)
         lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
-            floats=dict.fromkeys(floats),
             results=results,
             known=known,
             places={t.name: n for n, t in enumerate(self.op.inputs)},
@@ -131,7 +126,7 @@ class _Own:
         own = [line for line in lines if line.kept]
         reserved -= {line.name for line in lines if not line.kept}
         named = renumbered([line for line, _ in found], own, reserved)
-        return writer.written, list(zip(named, (needs for _, needs in found), strict=True))
+        return writer.saved, list(zip(named, (needs for _, needs in found), strict=True))
 
 
 def _axes(shape: Shape) -> int:

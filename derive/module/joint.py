@@ -12,7 +12,8 @@ from derive.module.docstrings import Doc, raises
 from derive.module.name_mangling import OWN, Coded
 from derive.module.pretty_printer import assigned, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, result_type
-from derive.module.templating import environment, helpers_in, imports_of
+from derive.module.runtime import imports_of
+from derive.module.templating import environment
 from derive.notation.operation import Operation
 from derive.program.torch_ir import text
 from derive.program.value_names import Names
@@ -24,7 +25,7 @@ class _JointModule:
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    helpers: tuple[str, ...]
+    before: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
     body: tuple[str, ...]
@@ -50,17 +51,14 @@ def emit_joint(
         asked += about
     body += chain.from_iterable(backward)
     body += _joint_return(joint)
-    helpers = tuple(helpers_in(body))
     before, body = code.public(name, given, body)
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
     signature = call_lines(f"def {name}(", list(_joint_arguments(code, joint)), end, 0)
-    own = any("forward_ad." in line for line in helpers)
-    dual = ["from torch.autograd import forward_ad"] if own else []
     module = _JointModule(
         title=tuple(docstring(doc.module)),
-        imports=(*imports_of([*before, *body, *helpers, *signature]), *dual),
-        helpers=(*helpers, *before),
+        imports=tuple(imports_of([*before, *body, *signature])),
+        before=tuple(before),
         signature=tuple(signature),
         doc=indented(docstring([*doc.function, *raises(asked)]), 4),
         body=indented(body, 4),

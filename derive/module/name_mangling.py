@@ -8,6 +8,7 @@ the shadowed import or builtin imports it locally.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from derive.calculus.alpha_renaming import under_names
 from derive.module.arguments import ArgumentCheck
 from derive.module.pretty_printer import call_lines, indented
+from derive.module.runtime import IMPORT
 from derive.notation.operation import Operation
 
 _IMPORTED = {
@@ -24,6 +26,7 @@ _IMPORTED = {
     "Literal": "typing",
     "Function": "torch.autograd",
     "forward_ad": "torch.autograd",
+    "rt": ".",
 }
 """Imported name -> its module, "" if it is a module itself."""
 
@@ -103,10 +106,11 @@ def coded(op: Operation, more: Collection[str] = ()) -> Coded:
 
 def with_own_meanings(text: str, name: str) -> str:
     """Import names that the operation shadows inside the functions that need them."""
-    if name not in {*_IMPORTED, *_BUILTIN}:
+    if name not in {*_IMPORTED, *dir(builtins)}:
         return text
     source = _IMPORTED.get(name, "builtins")
     statement = f"from {source} import {name}" if source else f"import {name}"
+    statement = IMPORT if name == "rt" else statement
     lines = text.split("\n")
     functions = [f for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef)]
     for f in sorted(functions, key=lambda f: f.lineno, reverse=True):

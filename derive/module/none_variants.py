@@ -15,13 +15,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from derive.algebra.expr import Num
-from derive.cost.costs import backward_trace, forward_trace, shapes_of
-from derive.cost.shape_interpreter import ABSENT, Trace
-from derive.cost.shape_interpreter import ShapedTensor as Shaped
 from derive.module.checks import constant_text, shape_of_absent
 from derive.notation.operation import Operation, Tensor
+from derive.program.argument_types import backward_types, forward_types, shapes_of
 from derive.program.cse import VALUE, Line, numbered, renumbered
-from derive.program.dataflow import Kinds
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
 from derive.program.none_specialization import (
@@ -52,6 +49,7 @@ from derive.program.torch_ir import (
     subexpressions,
 )
 from derive.program.torch_printer import is_long
+from derive.program.types import ABSENT, Types
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it (empty in a forward)."""
@@ -65,21 +63,21 @@ def with_absent(op: Operation, program: Program) -> Program:
     inputs, equations = shapes_of(op)
     floats = [t.name for t in op.inputs if t.kind == "float" and t.default is None]
     made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
-    trace = forward_trace(op)
+    trace = forward_types(op)
     forward = _VariantBody(op, trace, equations, floats, program.forward_precision, program.outputs)
-    composed = replace(forward, trace=forward_trace(op), precision=program.composed_precision)
+    composed = replace(forward, trace=forward_types(op), precision=program.composed_precision)
     second_forward = composed.lines([(line, ()) for line in program.composed], optional)
     first = forward.lines([(line, ()) for line in program.forward], optional)
-    trace = replace(trace, values=dict(trace.values))
+    trace = Types(trace.letters, trace.known)
     trace.run(program.forward, equations)
-    outputs = {name: trace.values[name] for name in (*program.outputs, *program.statistics)}
+    outputs = {name: trace.known[name] for name in (*program.outputs, *program.statistics)}
     gradients = {name: inputs[t] for t, name in program.gradients.items()}
     cotangents = [name for _, name in program.cotangents if name is not None]
     filled: list[Tensor] = []
 
     def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
         body = _VariantBody(
-            *(op, backward_trace(op, replace(program, backward=lines), outputs), gradients),
+            *(op, backward_types(op, replace(program, backward=lines), outputs), gradients),
             *([*cotangents, *floats, *made, *program.float_statistics], precision),
             tuple(gradients),
         )
@@ -124,7 +122,7 @@ class _VariantBody:
     """A body: its context, its float inputs, its precision, and its results."""
 
     op: Operation
-    trace: Trace
+    trace: Types
     known: Mapping[str, Shape]
     floats: Sequence[str]
     precision: Precision
@@ -157,14 +155,13 @@ class _VariantBody:
 
     def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
         """Return the lines, valid if t is None; raise `TensorNeeded` if t is needed."""
-        given, there = (replace(self.trace, values=dict(self.trace.values)) for _ in range(2))
+        given, there = (Types(self.trace.letters, self.trace.known) for _ in range(2))
         full = numbered(f"full_{t.name}", self.taken)
-        given.values[full] = there.values[full] = given.values.get(t.name)
-        there.values[t.name] = ABSENT
+        given.known[full] = there.known[full] = given.known.get(t.name)
+        there.known[t.name] = ABSENT
         numbers: dict[str, Number] = {t.name: _default_number(t)}
-        kinds = Kinds((*self.floats, *optional, full), (p.name for p in self.op.parameters))
-        shapes = there.shape, given.shape
-        absence = Absence(numbers, kinds, *shapes, self._wide(), self.available)
+        like = Name(self.floats[0])
+        absence = Absence(numbers, like, there, given, self._wide(), self.available)
         choice = _Choice(t, absence, optional, self.taken)
         last = {line.name: n for n, (line, _) in enumerate(entries)}
         whole = None if t.name in last else Name(full)
@@ -179,17 +176,14 @@ class _VariantBody:
             else:
                 made.append((line, needs))
             given.run([line], self.known)
-            there.values[line.name] = given.values[line.name]
+            there.known[line.name] = given.known[line.name]
             numbers.pop(line.name, None)
             if isinstance(found, Uniform):
                 if line.name in self.results and last[line.name] == n:
                     raise TensorNeeded
-                shape = there.shape(found.value) if isinstance(found.value, Code) else None
-                numbers[line.name] = (
-                    Name(line.name) if isinstance(found.value, Code) else found.value
-                )
-                there.values[line.name] = ABSENT if shape is None else Shaped(shape)
-            kinds.run([line])
+                value = found.value
+                there.known[line.name] = there.of(value) if isinstance(value, Code) else ABSENT
+                numbers[line.name] = Name(line.name) if isinstance(value, Code) else value
         if any(full in names_in(line.code) for line, _ in made):
             return self._filled(made, t, full)
         return made

@@ -25,7 +25,7 @@ from derive.module.arguments import (
     required_of,
 )
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
-from derive.notation.size_expressions import factors
+from derive.notation.shapes import factors
 from derive.notation.smart_constructors import product
 from derive.notation.split import composites
 from derive.program.cse import Line

@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.blocks.tiling import Stage
-from derive.cost.costs import forward_trace, shapes_of
-from derive.cost.shape_interpreter import Trace
 from derive.module.in_place_variants import grouped
 from derive.module.name_mangling import OWN
 from derive.module.pretty_printer import COLUMNS, assigned, call_lines, indented
 from derive.program.aliasing import gradients_apart, unalias_outputs
+from derive.program.argument_types import forward_types, shapes_of
 from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
 from derive.program.dataflow import live_in
@@ -32,6 +31,7 @@ from derive.program.torch_ir import (
     replaced,
     text,
 )
+from derive.program.types import Types
 from derive.program.value_names import Names
 
 WANTED = Name("wanted")
@@ -83,17 +83,15 @@ def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
 def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> StageFunction:
     """Return the fused function of the outputs of a stage and their gradients."""
     op = stage.operation
-    floats = [t.name for t in op.inputs if t.kind == "float"]
     # Each result is accumulated over blocks, or scaled by the cotangent, in place.
     own = {*formed.outputs.values(), *formed.gradients.values()}
     entries = _unaliased_results(formed.lines, own, program.inputs)
     made = _unrounded(stage, program, [x.line for x in entries])
     entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
     results = (*formed.outputs.values(), *formed.gradients.values())
-    trace = forward_trace(op)
+    trace = forward_types(op)
     places = {t.name: n for n, t in enumerate(op.inputs)}
     writer = InPlaceWriter(
-        floats=dict.fromkeys(floats),
         results=results,
         known=shapes_of(op)[1],
         places=places,
@@ -117,7 +115,7 @@ def _accumulated(
     stage: Stage,
     entries: Sequence[BackwardLine],
     gradients: Mapping[str, str],
-    trace: Trace,
+    trace: Types,
     grouped: Collection[str],
 ) -> tuple[list[BackwardLine], tuple[str, ...]]:
     """Return the lines with matrix products added to totals over blocks, and the totals."""
@@ -136,14 +134,14 @@ def _accumulated(
                 and not has_groups(product, grouped)
             ):
                 totals.append(x.line.name)
-                code = FunctionCall("_product_added", (Name(x.line.name), a, b))
+                code = FunctionCall("rt.accumulate_product", (Name(x.line.name), a, b))
                 made.append(replace(x, line=replace(x.line, code=code)))
             case _:
                 made.append(x)
     return made, tuple(totals)
 
 
-def _are_matrices(a: Code, b: Code, trace: Trace) -> bool:
+def _are_matrices(a: Code, b: Code, trace: Types) -> bool:
     """True if both operands have rank 2."""
     shapes = trace.shape(a), trace.shape(b)
     return all(shape is not None and len(shape) == 2 for shape in shapes)
@@ -215,14 +213,14 @@ def _cast(precision: Precision) -> list[str]:
     lines: list[str] = []
     for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
         if len(names) == 1:
-            lines += call_lines(f"({names[0]},) = _cast(", (dtype.id, *names), ")", 4)
+            lines += call_lines(f"({names[0]},) = rt.cast(", (dtype.id, *names), ")", 4)
         elif names:
             left = ", ".join(names)
-            whole = f"{left} = _cast({dtype.id}, {left})"
+            whole = f"{left} = rt.cast({dtype.id}, {left})"
             if len(whole) + 4 <= COLUMNS:
                 lines.append(whole)
             else:
-                lines += call_lines("given = _cast(", (dtype.id, *names), ")", 4)
+                lines += call_lines("given = rt.cast(", (dtype.id, *names), ")", 4)
                 lines += unpack_tuple(names, "given", 4)
     return lines
 

@@ -13,6 +13,7 @@ from derive.errors import DeriveError
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.lowering_input import frame_of
 from derive.module.arguments import in_turn
+from derive.module.function_codegen import dtype_lines
 from derive.module.pretty_printer import call_lines
 from derive.module.shape_checks import shapes_from
 from derive.module.stage_codegen import (
@@ -114,17 +115,14 @@ class Stages:
         lines = []
         floats = self.floats
         if self.uses_low:
-            lines += call_lines("low = _of_product(", floats, ")", indent)
+            lines += call_lines("low = rt.autocast_product(", floats, ")", indent)
             lines.append("wide = torch.promote_types(low, torch.float32)")
-        elif len(floats) == 1:
-            lines.append(f"wide = torch.promote_types({floats[0]}.dtype, torch.float32)")
         else:
-            lines += call_lines("wide = _promoted(", floats, ")", indent)
+            lines += dtype_lines("wide", floats, False, indent)
             lines.append("wide = torch.promote_types(wide, torch.float32)")
         precision = self.whole.forward_precision
         if "dtype" in {d.id for d in precision.returned.values()} and not backward:
-            helper = "_of_float32" if precision.listed else "_promoted"
-            lines += call_lines(f"dtype = {helper}(", floats, ")", indent)
+            lines += dtype_lines("dtype", floats, precision.listed, indent)
         return lines
 
     def rounded(self, name: str, value: str) -> str:
@@ -210,5 +208,5 @@ class Stages:
 def _block_rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
     """Return the rows of a block."""
     if name in optional:
-        return f"_rows({name}, {axis}, start, length)"
+        return f"rt.block_rows({name}, {axis}, start, length)"
     return f"{name}.narrow({axis}, start, length)"

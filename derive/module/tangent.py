@@ -74,7 +74,7 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
             name=name_of_dual(op, variant.option),
             base=base,
             batched=indented(
-                call_lines("return _batched(", [plain, "in_dims", "given"], ")", 8), 8
+                call_lines("return rt.vmapped(", [plain, "in_dims", "given"], ")", 8), 8
             ),
             setup_base=f"{base}.setup_context(ctx, inputs, {outcome})",
             outcome=outcome,
@@ -117,7 +117,7 @@ def _tangent_body(op: Operation, tangent: Tangent) -> list[str]:
     """Return the lines of the tangent function."""
     lines = []
     if tangent.precision.has_products:
-        lines += call_lines("low = _of_product(", floats_of(op), ")", 4)
+        lines += call_lines("low = rt.autocast_product(", floats_of(op), ")", 4)
     for name, constant, shape in _absent_tensors(op, tangent):
         whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
         lines += [f"if {name} is None:", f"    {name} = {whole}"]
@@ -165,7 +165,7 @@ def _jvp(
     read = set(given)
     tensors = _saved_for_tangents(op, program, tangent, read)
     left = f"({tensors[0]},)" if len(tensors) == 1 else ", ".join(tensors)
-    lines = [f"{left} = _still(ctx.saved_tensors)"]
+    lines = [f"{left} = rt.primals(ctx.saved_tensors)"]
     lines += [f"{p.name} = ctx.{p.name}" for p in op.parameters if p.name in read]
     results = list(tangent.results.values())
     inside = call_lines(f"{', '.join(results)} = {function}(", given, ")", 12)
@@ -179,4 +179,4 @@ def _jvp(
         for n in program.statistics
     ]
     inside += return_statement(values, 12)
-    return [*lines, "with forward_ad._set_fwd_grad_enabled(True):", *indented(inside, 4)]
+    return [*lines, "with rt.in_forward_mode():", *indented(inside, 4)]

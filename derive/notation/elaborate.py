@@ -8,33 +8,13 @@ from __future__ import annotations
 
 from itertools import count
 
-from derive.algebra.exact import constant_value
-from derive.algebra.expr import (
-    Access,
-    And,
-    Call,
-    Composite,
-    Const,
-    Expr,
-    Index,
-    Iverson,
-    Not,
-    Num,
-    Or,
-    Param,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    num,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import POWERS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
+from derive.algebra.reference_values import constant_value
 from derive.algebra.substitution import fresh
 from derive.notation import advice, syntax
-from derive.notation.desugar import desugar_concat, desugar_softmax
-from derive.notation.names import (
+from derive.notation.advice import (
     ALIASES,
     CONSTANTS,
     KEEPING,
@@ -43,14 +23,33 @@ from derive.notation.names import (
     nearest,
     plural,
 )
-from derive.notation.numbers import check_number, infinity, taken
 from derive.notation.resource_limits import JOINED
-from derive.notation.scope import AccessSite, Env, enter, in_either, letter_of
 from derive.notation.shapes import axis_of
-from derive.notation.smart_constructors import LARGEST, flat, power, product, total, whole
-from derive.notation.symbols import Declared, Letter
-from derive.notation.syntax import Raw, SourcePlace, fail, show
-from derive.notation.unknown_names import no_function, no_reduction
+from derive.notation.smart_constructors import (
+    LARGEST,
+    check_number,
+    desugar_concat,
+    desugar_softmax,
+    flat,
+    infinity,
+    power,
+    product,
+    taken,
+    total,
+    whole,
+)
+from derive.notation.symbols import Declared, Letter, no_function, no_reduction
+from derive.notation.syntax import (
+    AccessSite,
+    Env,
+    Raw,
+    SourcePlace,
+    enter,
+    fail,
+    in_either,
+    letter_of,
+    show,
+)
 
 
 class Bodies:
@@ -59,12 +58,12 @@ class Bodies:
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
         self.readings: list[AccessSite] = []
-        self.comparisons: list[tuple[Expr, Expr]] = []
-        self.definitions: list[tuple[str, Expr, SourcePlace | None]] = []
+        self.comparisons: list[tuple[ex.Expr, ex.Expr]] = []
+        self.definitions: list[tuple[str, ex.Expr, SourcePlace | None]] = []
         self.truths: set[str] = set()
         self._defined: set[str] = set()
         self._equation = syntax.EquationSyntax(
-            declared.written.name, (), syntax.NumberSyntax(num(0).value)
+            declared.written.name, (), syntax.NumberSyntax(ex.num(0).value)
         )
         self._item: Raw | None = None
         self._count = count(1)
@@ -74,10 +73,10 @@ class Bodies:
             ):
                 self.truths.add(tensor.name)
 
-    def equation(self, equation: syntax.EquationSyntax) -> tuple[tuple[Expr, ...], Expr]:
+    def equation(self, equation: syntax.EquationSyntax) -> tuple[tuple[ex.Expr, ...], ex.Expr]:
         """Return the axes and the body of the next equation."""
         self._equation = equation
-        env: dict[str, Index] = {}
+        env: dict[str, ex.Index] = {}
         axes = tuple(self._axis(axis, env) for axis in equation.axes)
         if self._is_condition(equation.body):
             body = self.condition(equation.body, env, False)
@@ -92,25 +91,27 @@ class Bodies:
         for letter, parameter in self.declared.fixed.items():
             assert parameter.value is not None
             size = whole(self.value(parameter.value, {}, False))
-            if size is None or (isinstance(size, Num) and size.value < 0):
+            if size is None or (isinstance(size, ex.Num) and size.value < 0):
                 fail(
                     parameter.at,
                     f"size({letter}) must be an integer, or an expression of sizes and integer "
                     f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
                 )
-            if any(isinstance(part, Num) and abs(part.value) > LARGEST for part in walk(size)):
+            if any(
+                isinstance(part, ex.Num) and abs(part.value) > LARGEST for part in ex.walk(size)
+            ):
                 fail(
                     parameter.at,
                     f"size({letter})={show(parameter.value)} is above the limit of {LARGEST}",
                 )
             self.definitions.append((letter, size, parameter.at))
 
-    def _axis(self, axis: Raw, env: dict[str, Index]) -> Expr:
+    def _axis(self, axis: Raw, env: dict[str, ex.Index]) -> ex.Expr:
         for part in axis.args if isinstance(axis, syntax.CompositeSyntax) else (axis,):
             own = axis_of(part)
             if part is not axis and (own is None or isinstance(part, syntax.Star)):
                 fail(part.at, f"{show(part)} on the left: a part must be an index or 0")
-            if isinstance(own, Index):
+            if isinstance(own, ex.Index):
                 if own.name in env:
                     name = self._equation.name
                     fail(part.at, f"index {own.name} appears twice on the left of {name}")
@@ -141,7 +142,7 @@ class Bodies:
                 return name in self.truths
         return isinstance(e, syntax.ApplySyntax) and e.function in ("true", "false")
 
-    def condition(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def condition(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         """Translate e in a condition context."""
         match e:
             case syntax.Compare(first, rest):
@@ -151,38 +152,38 @@ class Bodies:
                     self._relation(op, a, b)
                     for (op, _), a, b in zip(rest, sides, sides[1:], strict=False)
                 ]
-                return parts[0] if len(parts) == 1 else And(tuple(parts))
+                return parts[0] if len(parts) == 1 else ex.And(tuple(parts))
             case syntax.Both(args):
                 parts = [self.condition(a, env, guarded or n > 0) for n, a in enumerate(args)]
-                return And(tuple(flat(parts, And)))
+                return ex.And(tuple(flat(parts, ex.And)))
             case syntax.Either(args):
-                return Or(tuple(flat([self.condition(a, env, guarded) for a in args], Or)))
+                return ex.Or(tuple(flat([self.condition(a, env, guarded) for a in args], ex.Or)))
             case syntax.Negation(arg):
-                return Not(self.condition(arg, env, guarded))
+                return ex.Not(self.condition(arg, env, guarded))
             case syntax.Bind(kind) if kind in CONDITIONS:
                 return self._reduction(e, env, guarded)
             case syntax.Item(name) | syntax.NameSyntax(name) if name in self.truths:
                 return self._access(e, env, guarded)
             case syntax.ApplySyntax("true", ()):
-                return And(())
+                return ex.And(())
             case syntax.ApplySyntax("false", ()):
-                return Or(())
+                return ex.Or(())
         if not (isinstance(e, syntax.Item) and e.name in self.declared.tensors):
             self.value(e, env, guarded)  # an error inside e is the better message
         fail(e.at, f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0")
 
-    def _relation(self, op: str, left: Expr, right: Expr) -> Expr:
+    def _relation(self, op: str, left: ex.Expr, right: ex.Expr) -> ex.Expr:
         """Return left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
-        if isinstance(left, Iverson) and isinstance(right, Num) and right.value in (0, 1):
+        if isinstance(left, ex.Iverson) and isinstance(right, ex.Num) and right.value in (0, 1):
             if op in ("==", "!="):
                 holds = (op == "==") == (right.value == 1)
-                return left.condition if holds else Not(left.condition)
+                return left.condition if holds else ex.Not(left.condition)
         self.comparisons.append((left, right))
-        return Rel(op, left, right)
+        return ex.Rel(op, left, right)
 
     # values
 
-    def value(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def value(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         """Translate e in a number context."""
         try:
             made = self._value(e, env, guarded)
@@ -193,21 +194,21 @@ class Bodies:
         check_number(made, e)
         return made
 
-    def _value(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _value(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         match e:
             case syntax.NumberSyntax(value):
-                return num(value)
+                return ex.num(value)
             case syntax.NameSyntax() | syntax.Item():
                 return self._named(e, env, guarded)
             case syntax.Sum(terms):
                 signed = [(minus, self.value(term, env, guarded)) for minus, term in terms]
-                return total(product((num(-1), t)) if minus else t for minus, t in signed)
+                return total(product((ex.num(-1), t)) if minus else t for minus, t in signed)
             case syntax.Product() | syntax.Negative():
                 return self._product(e, env, guarded)
             case syntax.Power(base, exponent):
                 return power(self.value(base, env, guarded), self.value(exponent, env, guarded))
             case syntax.Bracket(condition):
-                return Iverson(self.condition(condition, env, guarded))
+                return ex.Iverson(self.condition(condition, env, guarded))
             case syntax.ApplySyntax():
                 return self._apply(e, env, guarded)
             case syntax.Bind():
@@ -219,7 +220,7 @@ class Bodies:
             f"{show(e)} is not allowed here; a group or a composite must be a whole axis position",
         )
 
-    def _named(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _named(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         assert isinstance(e, syntax.NameSyntax | syntax.Item)
         name = e.name
         d = self.declared
@@ -227,7 +228,7 @@ class Bodies:
             if name == "inf":
                 fail(e.at, advice.INFINITE)
             if name in CONSTANTS:
-                return Const(name)
+                return ex.Const(name)
             if name in d.letters:
                 index = self._index(e, env)
                 if index.group:
@@ -243,12 +244,12 @@ class Bodies:
             what = "constant" if name in CONSTANTS else "parameter"
             fail(e.at, f"{name} is a {what} and has no axes")
         access = self._access(e, env, guarded)
-        return Iverson(access) if name in self.truths else access
+        return ex.Iverson(access) if name in self.truths else access
 
-    def _parameter(self, e: syntax.NameSyntax) -> Expr:
+    def _parameter(self, e: syntax.NameSyntax) -> ex.Expr:
         parameter = self.declared.parameters[e.name]
         if parameter.sized is not None:
-            return Size(parameter.sized)
+            return ex.Size(parameter.sized)
         if isinstance(parameter.value, syntax.ApplySyntax) and parameter.value.function in (
             "axis",
             "keep",
@@ -256,9 +257,9 @@ class Bodies:
             fail(e.at, f"parameter {e.name} is not a number and cannot appear in an expression")
         if parameter.options:
             fail(e.at, f"parameter {e.name} is a choice and cannot appear in an expression")
-        return Param(e.name)
+        return ex.Param(e.name)
 
-    def _index(self, e: syntax.NameSyntax | syntax.Star, env: Env) -> Index:
+    def _index(self, e: syntax.NameSyntax | syntax.Star, env: Env) -> ex.Index:
         if e.name in env:
             return env[e.name]
         group = self.declared.letters[e.name].group
@@ -272,7 +273,7 @@ class Bodies:
             f"sum[{star}{e.name}](...), or add it to {left}{size}",
         )
 
-    def _access(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _access(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         assert isinstance(e, syntax.NameSyntax | syntax.Item)
         d = self.declared
         name = e.name
@@ -292,14 +293,14 @@ class Bodies:
         positions = tuple(self._position(p, env, guarded) for p in written)
         self._item = outer
         self.readings.append(AccessSite(name, positions, guarded, self._equation.name, e.at))
-        return Access(name, positions)
+        return ex.Access(name, positions)
 
-    def _position(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _position(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         match e:
             case syntax.Star():
                 return self._index(e, env)
             case syntax.CompositeSyntax(args):
-                return Composite(tuple(self._position(a, env, guarded) for a in args))
+                return ex.Composite(tuple(self._position(a, env, guarded) for a in args))
             case syntax.NameSyntax(name) if name in self.declared.letters:
                 index = self._index(e, env)
                 if index.group:
@@ -309,16 +310,16 @@ class Bodies:
 
     # products, whose brackets guard
 
-    def _product(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _product(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         factors = list(syntax.factors(e))
         brackets = [not inverse and self._is_bracket(f) for inverse, f in factors]
-        result: list[Expr] = []
+        result: list[ex.Expr] = []
         for n, (inverse, factor) in enumerate(factors):
             others = brackets[:n] if brackets[n] else brackets
             value = self.value(factor, env, guarded or any(others))
             if inverse and constant_value(value) == 0:
                 raise ZeroDivisionError
-            result.append(power(value, num(-1)) if inverse else value)
+            result.append(power(value, ex.num(-1)) if inverse else value)
         return product(result)
 
     def _is_bracket(self, e: Raw) -> bool:
@@ -328,7 +329,7 @@ class Bodies:
 
     # functions
 
-    def _apply(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _apply(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         assert isinstance(e, syntax.ApplySyntax)
         name, args = e.function, e.args
         if name == "size":
@@ -340,7 +341,7 @@ class Bodies:
             other = self.value(args[2], env, guarded)
             either = in_either(self.readings[start:middle], self.readings[middle:])
             self.readings[start:] = either
-            return Where(condition, then, other)
+            return ex.Where(condition, then, other)
         if name not in SCALAR:
             no_function(e, self.declared)
         self._arguments(e, arity(name))
@@ -348,14 +349,14 @@ class Bodies:
         pairs = zip(bounds, args, strict=True)
         values = tuple(bound or self.value(a, env, guarded) for bound, a in pairs)
         if name in POWERS:
-            return power(values[0], num(POWERS[name]))
-        return Call(ALIASES.get(name, name), values)
+            return power(values[0], ex.num(POWERS[name]))
+        return ex.Call(ALIASES.get(name, name), values)
 
     def _arguments(self, e: syntax.ApplySyntax, n: int) -> None:
         if len(e.args) != n:
             fail(e.at, f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}")
 
-    def _size(self, e: syntax.ApplySyntax, env: Env) -> Expr:
+    def _size(self, e: syntax.ApplySyntax, env: Env) -> ex.Expr:
         self._arguments(e, 1)
         arg = e.args[0]
         if (
@@ -363,11 +364,11 @@ class Bodies:
             or arg.name not in self.declared.letters
         ):
             fail(e.at, f"{show(e)}: the argument of size must be an index, size(k)")
-        return Size(letter_of(arg.name, env))
+        return ex.Size(letter_of(arg.name, env))
 
     # heads with indices
 
-    def _bind(self, e: Raw, env: Env, guarded: bool) -> Expr:
+    def _bind(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
         assert isinstance(e, syntax.Bind)
         e = taken(e)
         if e.kind in KEEPING:
@@ -376,7 +377,7 @@ class Bodies:
             return self._concat(e, env, guarded)
         if e.kind in REDUCTIONS:
             reduced = self._reduction(e, env, guarded)
-            return Iverson(reduced) if e.kind in CONDITIONS else reduced
+            return ex.Iverson(reduced) if e.kind in CONDITIONS else reduced
         no_reduction(e, self.declared)
 
     def _bound(
@@ -395,12 +396,12 @@ class Bodies:
             found.append(index)
         return tuple(found)
 
-    def _reduction(self, e: syntax.Bind, env: Env, guarded: bool) -> Expr:
+    def _reduction(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         inner = dict(env)
         bound = []
         for written in self._bound(e):
             letter = self.declared.letters[written.name]
-            index = Index(letter.name, letter_of(letter.name, env), letter.group)
+            index = ex.Index(letter.name, letter_of(letter.name, env), letter.group)
             index = fresh(index, inner.values())
             enter(inner, letter.name, index)
             bound.append(index)
@@ -410,9 +411,9 @@ class Bodies:
             guarded = True
         translate = self.condition if e.kind in CONDITIONS else self.value
         body = translate(e.args[0], inner, guarded)
-        return Reduce(e.kind, tuple(bound), body, condition)
+        return ex.Reduce(e.kind, tuple(bound), body, condition)
 
-    def _keeping(self, e: syntax.Bind, env: Env, guarded: bool) -> Expr:
+    def _keeping(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         outer = [self._kept(e, index, env) for index in self._bound(e)]
         condition = None
         if e.condition is not None:
@@ -420,7 +421,7 @@ class Bodies:
         x = self.value(e.args[0], env, guarded or condition is not None)
         return desugar_softmax(x, outer, condition, env.values(), log=e.kind == "log_softmax")
 
-    def _kept(self, e: syntax.Bind, index: syntax.NameSyntax | syntax.Star, env: Env) -> Index:
+    def _kept(self, e: syntax.Bind, index: syntax.NameSyntax | syntax.Star, env: Env) -> ex.Index:
         if index.name not in env:
             fail(
                 index.at,
@@ -429,7 +430,7 @@ class Bodies:
             )
         return env[index.name]
 
-    def _concat(self, e: syntax.Bind, env: Env, guarded: bool) -> Expr:
+    def _concat(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         if (
             e.condition is not None
             or len(e.indices) != 1
@@ -445,20 +446,22 @@ class Bodies:
                 "in a separate equation",
             )
         k = self._kept(e, self._bound(e, arguments=False)[0], env)
-        pieces: list[tuple[Index, Expr]] = []
+        pieces: list[tuple[ex.Index, ex.Expr]] = []
         for n, arg in enumerate(e.args, start=1):
             name = f"{e.indices[0].name}#{next(self._count)}"
             self.declared.letters[name] = Letter(name, False, arg.at, own=False)
-            own = Index(name, name)
+            own = ex.Index(name, name)
             scope = dict(env)
             enter(scope, e.indices[0].name, own)
             piece = self.value(arg, scope, guarded)
-            if not any(i is own for i in walk(piece)):
+            if not any(i is own for i in ex.walk(piece)):
                 fail(
                     arg.at,
                     f"argument {n} of concat[{e.indices[0].name}] does not have index "
                     f"{e.indices[0].name}, so its size is unknown",
                 )
             pieces.append((own, piece))
-        self.definitions.append((e.indices[0].name, total(Size(i.extent) for i, _ in pieces), e.at))
+        self.definitions.append(
+            (e.indices[0].name, total(ex.Size(i.extent) for i, _ in pieces), e.at)
+        )
         return desugar_concat(k, pieces, e.at)

@@ -6,12 +6,13 @@ read, every tensor and equation has its kind. Nothing after the spec stage infer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, Self
 
-from derive.algebra.expr import Expr, Index
+from derive.algebra.expr import Expr, Index, accesses
+from derive.errors import DeriveError
 
 Kind = Literal["float", "int", "bool"]
 
@@ -203,3 +204,111 @@ def _inner_first(op: Operation) -> Iterator[Expr]:
         if e not in met:
             met.add(e)
             yield e
+
+
+# ------------------------------------------------------------------------------------------ options
+# The options of a choice: the operation that computes each of them.
+
+
+def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
+    """Yield (option, the operation that computes it) for each option of the choice."""
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    if choice is None:
+        yield None, _pruned(op, op.outputs)
+        return
+    for option, output in choice.outputs:
+        yield option, _pruned(op, (output,))
+
+
+def without_choice(op: Operation, option: str | None) -> Operation:
+    """Return the operation of one option, without its choice parameter."""
+    chosen = dict(options(op))[option]
+    parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
+    parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
+    return type(op).resolved(op.name, *parts, stable=op.stable)
+
+
+def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
+    """Return op with these outputs and the equations that they depend on."""
+    wanted = set(outputs)
+    kept = []
+    for equation in reversed(op.equations):
+        if equation.name in wanted:
+            kept.append(equation)
+            wanted |= {a.tensor for a in accesses(equation.body)}
+            if equation.axes:
+                wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
+    equations = tuple(reversed(kept))
+    parts = (op.inputs, op.parameters, equations, outputs, op.extents)
+    return type(op).resolved(op.name, *parts, stable=op.stable)
+
+
+# ------------------------------------------------------------------------------------ option checks
+# Checks of user arguments: options, names with a gradient, and outputs.
+
+
+def check_operation(op: object) -> None:
+    """Raise TypeError unless op is an Operation."""
+    if not isinstance(op, Operation):
+        raise TypeError(
+            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) returns one"
+        )
+
+
+def known_option(op: Operation, option: str | None) -> str | None:
+    """Return the option, by default the first one."""
+    names = [name for name, _ in options(op)]
+    if option is None:
+        return names[0]
+    if option not in names:
+        raise DeriveError(f"{op.name} has no option {option!r}")
+    return option
+
+
+def names_with_gradient(op: Operation) -> list[str]:
+    """Return the float equations, last first as in a backward, then the float inputs."""
+    equations = [e.name for e in reversed(op.equations) if e.kind == "float"]
+    return equations + [t.name for t in op.inputs if t.kind == "float"]
+
+
+def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names to differentiate with respect to, without duplicates."""
+    if wrt is None:
+        return None
+    known = names_with_gradient(op)
+    for name in wrt:
+        if name not in known:
+            raise DeriveError(
+                f"{op.name} has no gradient of {name}; it has gradients of "
+                f"{', '.join(known) or 'nothing'}"
+            )
+    return tuple(dict.fromkeys(wrt))
+
+
+SAVES = ("balanced", "least")
+""""balanced" saves intermediates that are worth it, "least" only inputs and outputs."""
+
+
+def saves_least(save: str) -> bool:
+    """True if only inputs and outputs are to be saved."""
+    if save not in SAVES:
+        raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
+    return save == "least"
+
+
+def known_target(op: Operation, of: str | None) -> str:
+    """Return the output to differentiate: ``of``, the only float one, or the only scalar."""
+    equations = {e.name: e for e in op.equations}
+    floats = [name for name in op.outputs if equations[name].kind == "float"]
+    numbers = [name for name in floats if not equations[name].axes]
+    if of is not None:
+        if of in floats:
+            return of
+        known = ", ".join(floats) or "none"
+        raise DeriveError(f"{op.name} has no differentiable output {of!r}; it has {known}")
+    for found in (floats, numbers):
+        if len(found) == 1:
+            return found[0]
+    if not floats:
+        raise DeriveError(f"{op.name} has no differentiable output, and so no gradients")
+    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")

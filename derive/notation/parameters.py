@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from derive.algebra.expr import RELATIONS, Const, Expr, Index, Num, walk
 from derive.notation import syntax
-from derive.notation.names import nearest
+from derive.notation.advice import nearest
 from derive.notation.operation import (
     BOUNDS,
     AxisOf,

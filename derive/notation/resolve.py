@@ -20,13 +20,11 @@ from derive.notation.elaborate import Bodies
 from derive.notation.guards import Guards
 from derive.notation.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.notation.parameters import check_groups, default, outputs, parameters
-from derive.notation.scope import AccessSite
-from derive.notation.shapes import Shapes
-from derive.notation.size_expressions import shown
+from derive.notation.shapes import Shapes, shown
 from derive.notation.sizes import SizeSolver
 from derive.notation.smart_constructors import product, total
 from derive.notation.symbols import Declared, declare
-from derive.notation.syntax import SourcePlace, fail, show
+from derive.notation.syntax import AccessSite, SourcePlace, fail, show
 from derive.notation.type_inference import Kinds, lost_gradients
 
 

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from derive.algebra.affine import Affine, Polynomial, affine
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Size, num, walk
 from derive.algebra.substitution import replace
-from derive.notation import cycle_check
-from derive.notation.affine_readings import AffineReading, Readings
+from derive.notation import union_find
 from derive.notation.operation import Extent
-from derive.notation.ranges import SizeBound, bound, ordered, smallest
-from derive.notation.scope import AccessSite
-from derive.notation.shapes import Shapes
-from derive.notation.size_expressions import (
+from derive.notation.ranges import AffineReading, Readings, SizeBound, bound, ordered, smallest
+from derive.notation.shapes import (
+    Shapes,
     atoms,
     compared_letters,
     composite_size,
@@ -32,7 +30,7 @@ from derive.notation.size_expressions import (
 )
 from derive.notation.smart_constructors import product
 from derive.notation.symbols import Declared
-from derive.notation.syntax import SourcePlace, fail
+from derive.notation.syntax import AccessSite, SourcePlace, fail
 from derive.notation.union_find import SizeClasses
 
 
@@ -82,7 +80,7 @@ class SizeSolver:
                 elif axis is num(0):
                     self._ones.add(key)
         sized, apart = (
-            cycle_check.made_of_others(self.definitions, d.fixed),
+            union_find.made_of_others(self.definitions, d.fixed),
             list[tuple[str, str]](),
         )
         for reading in self.readings:
@@ -99,7 +97,7 @@ class SizeSolver:
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
                         derived[letter].append(AffineReading(alone, key, (letter,), reading))
-        for letter, key in (a for a in apart if not cycle_check.is_made_of(self._known, *a, sized)):
+        for letter, key in (a for a in apart if not union_find.is_made_of(self._known, *a, sized)):
             self._known.join(letter, key)
 
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
@@ -189,9 +187,9 @@ class SizeSolver:
 
     def _no_circles(self) -> None:
         """Refuse an axis composed of itself, and a size given by itself."""
-        cycle_check.refuse_self_composites(self._known, self._composites)
+        union_find.refuse_self_composites(self._known, self._composites)
         fixed = [entry for entry in self.definitions if entry[0] in self.declared.fixed]
-        cycle_check.refuse_cyclic_sizes(self._known, fixed)
+        union_find.refuse_cyclic_sizes(self._known, fixed)
 
     def _of_its_parts(self, key: str, composite: Composite) -> None:
         """Define the size of a part that is a composite itself by its parts, not as a quotient.
@@ -202,7 +200,7 @@ class SizeSolver:
         size = self._known.canonical(composite_size(composite))
         left = root in map(self._known.root, self._quotients) and not self._sources(root)
         if left and len(letters(composite)) == len(composite.args):
-            if not cycle_check.leads_to(self._known, size, root, self._sources):
+            if not union_find.leads_to(self._known, size, root, self._sources):
                 self._known.given[root] = size
 
     def _compose(self, key: str, composite: Composite, at: SourcePlace | None) -> None:

@@ -7,25 +7,36 @@ below 1/1.8e308, is an OverflowError, which is raised before the number is compu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from math import lcm, log10
+from math import isinf, isnan, lcm, log10
 
 from derive.algebra.expr import (
     Add,
     And,
     Call,
+    Composite,
     Const,
     Expr,
+    Index,
     Iverson,
     Mul,
     Num,
     Or,
     Param,
     Pow,
+    Reduce,
+    Rel,
     Size,
+    Where,
     num,
+    walk,
 )
+from derive.algebra.reference_values import constant_value
+from derive.algebra.substitution import fresh, substitute
+from derive.notation import syntax
+from derive.notation.syntax import Raw, SourcePlace, fail, show
 
 _BEYOND = (
     "the number is out of the range of float64 (above 1.8e308 or below 1/1.8e308); write inf or 0"
@@ -182,3 +193,124 @@ def whole(e: Expr, is_whole: Callable[[Expr], bool] = _is_counted) -> Expr | Non
             parts = tuple(part for part in found if part is not None)
             return Call(e.function, parts) if isinstance(e, Call) else type(e)(parts)
     return None
+
+
+# ------------------------------------------------------------------------------------------ numbers
+# Fold expressions of numbers alone; sqrt(-1), log(0) and overflow are errors.
+#
+# A reduction ignores an infinite branch: max[k](where(c, x, -inf)) is max[k | c](x).
+
+
+def check_number(e: Expr, written: Raw) -> None:
+    """Refuse nan, and an infinite function of numbers."""
+    value = constant_value(e)
+    if value is not None and isnan(value):
+        fail(written.at, f"{show(written)} is not a real number")
+    if value is not None and isinf(value) and isinstance(e, Call | Pow):
+        fail(written.at, f"{show(written)} is infinite or out of the range of float64")
+
+
+_INFINITY = Const("inf")
+_LEFT_OUT = {
+    **dict.fromkeys(
+        "max amax argmax logsumexp softmax log_softmax".split(), product((num(-1), _INFINITY))
+    ),
+    **dict.fromkeys("min amin argmin".split(), _INFINITY),
+}
+"""The branch value that each reduction ignores."""
+
+
+def infinity(e: Raw) -> Expr | None:
+    """Return the node of inf or -inf, else None."""
+    match e:
+        case syntax.NameSyntax("inf"):
+            return _INFINITY
+        case syntax.Negative(arg):
+            inner = infinity(arg)
+            return None if inner is None else product((num(-1), inner))
+    return None
+
+
+def taken(e: syntax.Bind) -> syntax.Bind:
+    """Return the head with an ignored infinite branch as its condition."""
+    match e.args:
+        case (syntax.ApplySyntax("where", (test, then, other)),):
+            for value, branch, holds in (
+                (then, other, test),
+                (other, then, syntax.Negation(test, at=test.at)),
+            ):
+                if e.kind in _LEFT_OUT and infinity(branch) is _LEFT_OUT[e.kind]:
+                    both = (holds,) if e.condition is None else (e.condition, holds)
+                    condition = both[0] if len(both) == 1 else syntax.Both(both, at=both[0].at)
+                    return taken(replace(e, condition=condition, args=(value,)))
+    return e
+
+
+# ------------------------------------------------------------------------------------------ desugar
+# Softmax and concatenation by their definitions, so that nothing later has to know them.
+
+
+def desugar_softmax(
+    x: Expr, outer: Sequence[Index], condition: Expr | None, scope: Iterable[Index], *, log: bool
+) -> Expr:
+    """Return softmax_k(x) = exp(x - logsumexp_k'(x')), 0 where the condition excludes k.
+
+    With ``log``, return x - logsumexp_k'(x'), -inf where the condition excludes k.
+    """
+    parts = [x] if condition is None else [x, condition]
+    taken = [*scope, *(i for part in parts for i in walk(part) if isinstance(i, Index))]
+    renaming: dict[Index, Expr] = {}
+    for index in outer:
+        renamed = fresh(index, taken)
+        taken.append(renamed)
+        renaming[index] = renamed
+    moved = [substitute(part, renaming) for part in parts]
+    difference_ = difference(x, Reduce("logsumexp", tuple(taken[-len(outer) :]), *moved))
+    if log:
+        if condition is None:
+            return difference_
+        return Where(condition, difference_, product((num(-1), Const("inf"))))
+    result = Call("exp", (difference_,))
+    return result if condition is None else Mul((Iverson(condition), result))
+
+
+def desugar_concat(k: Index, pieces: Sequence[tuple[Index, Expr]], at: SourcePlace | None) -> Expr:
+    """Return where(k < s1, a(k), where(k < s1 + s2, b(k - s1), ...)), si the size of each piece.
+
+    Raise an error if a composite has the index of a piece before a constant of unknown size.
+    """
+    cases: list[tuple[Expr, Expr]] = []
+    offset: Expr = num(0)
+    for own, piece in pieces:
+        moved = _tidy(substitute(_row_major_parts(piece, own, at), {own: difference(k, offset)}))
+        offset = total((offset, Size(own.extent)))
+        cases.append((Rel("<", k, offset), moved))
+    result = cases[-1][1]
+    for condition, piece in reversed(cases[:-1]):
+        result = Where(condition, piece, result)
+    return result
+
+
+def _row_major_parts(e: Expr, own: Index, at: SourcePlace | None) -> Expr:
+    """Replace each composite (a b) that contains the index by a*size(b) + b."""
+    e = e.map(lambda part: _row_major_parts(part, own, at))
+    if not isinstance(e, Composite) or not any(part is own for part in e.args):
+        return e
+    number, *rest = e.args
+    for part in rest:
+        if not isinstance(part, Index):
+            fail(
+                at,
+                "concat joins along an index that precedes a constant in a composite axis; give "
+                "the value read there its own equation",
+            )
+        number = total((product((Size(part.extent), number)), part))
+    return number
+
+
+def _tidy(e: Expr) -> Expr:
+    """Flatten nested sums and products again."""
+    e = e.map(_tidy)
+    if isinstance(e, Add):
+        return total(e.args)
+    return product(e.args) if isinstance(e, Mul) else e

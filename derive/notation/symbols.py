@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from derive.algebra.expr import Const, Expr, Num, num
-from derive.algebra.reductions import CONDITIONS
+from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.notation import syntax
-from derive.notation.advice import IN_SYMPY, IN_TEXT, Declaring
-from derive.notation.names import CONSTANTS, WORDS, check_name
+from derive.notation.advice import (
+    CONSTANTS,
+    FORMS,
+    IN_SYMPY,
+    IN_TEXT,
+    KEEPING,
+    SCALAR,
+    WORDS,
+    Declaring,
+    check_name,
+    nearest,
+)
 from derive.notation.smart_constructors import power, product, total
-from derive.notation.syntax import Raw, SourcePlace, fail, show
-from derive.notation.unit_axes import with_unit_axes
+from derive.notation.syntax import Raw, SourcePlace, fail, show, with_unit_axes
 
 
 @dataclass
@@ -290,3 +300,32 @@ def _require_number(e: Raw, what: str, value: Expr) -> Expr:
     if not isinstance(value, Num):
         fail(e.at, f"{what} must be a single number, not {show(e)}")
     return value
+
+
+# ------------------------------------------------------------------------------------ unknown names
+# Errors for unknown functions and reductions, with suggestions.
+
+
+def no_function(e: syntax.ApplySyntax, declared: Declared) -> NoReturn:
+    """Refuse name(...)."""
+    name = e.function
+    if name in ("max", "min"):
+        full = name + "imum"
+        how = f"{name} reduces over an index, {name}[k](...)"
+        fail(e.at, f"{how}; for two numbers, write {full}(a, b)")
+    if name in REDUCTIONS or name in KEEPING or name == "concat":
+        fail(e.at, f"{name} needs its index: {name}[k](...)")
+    if name in FORMS:
+        fail(e.at, f"{name}(...) is allowed only among the parameters of an op line")
+    if name in declared.tensors or name in declared.equations:
+        fail(e.at, f"{name} is a tensor; write {name}[...]")
+    fail(e.at, f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}")
+
+
+def no_reduction(e: syntax.Bind, declared: Declared) -> NoReturn:
+    """Refuse name[...](...)."""
+    if e.kind in SCALAR:
+        fail(e.at, f"{e.kind} takes no indices: {e.kind}(...)")
+    if e.kind in declared.tensors or e.kind in declared.equations:
+        fail(e.at, f"{e.kind} is a tensor and cannot be called")
+    fail(e.at, f"unknown reduction {e.kind}{nearest(e.kind, (*REDUCTIONS, *KEEPING))}")

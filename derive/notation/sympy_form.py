@@ -20,8 +20,7 @@ from derive.notation import heads, syntax
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
 from derive.notation.resource_limits import DEPTH, check_depth, check_size
-from derive.notation.sympy_names import Names, text_of
-from derive.notation.sympy_order import Order
+from derive.notation.sympy_names import Names, Order, text_of
 from derive.notation.sympy_terms import Terms, number
 
 _LEVELS = 2 * DEPTH

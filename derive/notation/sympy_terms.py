@@ -18,8 +18,7 @@ from derive.algebra.functions import FUNCTIONS, POWERS
 from derive.errors import SpecError
 from derive.notation import heads, syntax
 from derive.notation.advice import ADVICE
-from derive.notation.sympy_names import Names, label, text_of
-from derive.notation.sympy_order import Order
+from derive.notation.sympy_names import Names, Order, label, text_of
 from derive.notation.syntax import Raw, fail
 
 _FUNCTIONS: dict[Any, str] = {

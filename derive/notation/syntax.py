@@ -5,13 +5,14 @@ It has no sizes, no kinds and no roles of names; `derive.notation.resolve` finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from math import log10
 from typing import Any, ClassVar, NoReturn, TypeVar
 
+from derive.algebra.expr import Expr, Index
 from derive.errors import SpecError
 
 
@@ -388,3 +389,96 @@ def _operator_chain(items: tuple[tuple[bool, Raw], ...], own: int, plus: str, mi
     text = show(first, own + (1 if inverse else 0))
     text = text if not inverse else ("-" + text if plus == " + " else "1/" + text)
     return text + "".join((minus if flag else plus) + show(e, own + 1) for flag, e in rest)
+
+
+# -------------------------------------------------------------------------------------------- scope
+# Scopes of letters, and the accesses of equations.
+
+Env = Mapping[str, Index]
+
+
+@dataclass(frozen=True)
+class AccessSite:
+    """One access tensor[positions] in an equation; ``guarded`` if it is under a condition."""
+
+    tensor: str
+    positions: tuple[Expr, ...]
+    guarded: bool
+    equation: str
+    at: SourcePlace | None
+
+
+def in_either(then: Sequence[AccessSite], other: Sequence[AccessSite]) -> list[AccessSite]:
+    """Return the accesses of both branches; one is unguarded only if both branches make it."""
+    one, two = ({(r.tensor, r.positions) for r in b if not r.guarded} for b in (then, other))
+    return [
+        replace(r, guarded=r.guarded or (r.tensor, r.positions) not in one & two)
+        for r in (*then, *other)
+    ]
+
+
+def enter(scope: dict[str, Index], name: str, index: Index) -> None:
+    """Bind name to index; a shadowed index stays in the scope, to prevent capture."""
+    if name in scope:
+        scope[f"{name} outside {len(scope)}"] = scope[name]
+    scope[name] = index
+
+
+def letter_of(name: str, env: Env) -> str:
+    """Return the letter of a name; in an argument of concat, that of the piece."""
+    return env[name].extent if name in env else name
+
+
+# ---------------------------------------------------------------------------------------- unit axes
+# Desugar axes of size 1 on an op line, x[n, 0], to generated indices of size 1.
+#
+#     op f(x[n,0]) -> y      is     op f(x[n,one]; size(one)=1) -> y
+#
+# The equations read such an axis at its only position, 0.
+
+STEM = "one"
+
+
+def with_unit_axes(written: OperationSyntax) -> OperationSyntax:
+    """Add an index of size 1 for each axis that is written 0."""
+    if not any(_is_unit_axis(axis) for t in written.inputs or () for axis in t.axes or ()):
+        return written
+    named = (
+        NameSyntax,
+        Star,
+        TensorSyntax,
+        ParameterSyntax,
+        EquationSyntax,
+    )
+    taken = {e.name for e in _all_syntax_parts(written) if isinstance(e, named)}
+    letters: list[str] = []
+    inputs = tuple(_with_unit_letters(t, letters, taken) for t in written.inputs or ())
+    sizes = (ParameterSyntax(letter, NumberSyntax(Fraction(1)), fixes=True) for letter in letters)
+    return replace(written, inputs=inputs, parameters=(*written.parameters, *sizes))
+
+
+def _is_unit_axis(axis: Raw) -> bool:
+    return isinstance(axis, NumberSyntax) and axis.value == 0
+
+
+def _all_syntax_parts(written: OperationSyntax) -> list[Raw]:
+    whole = [*(written.inputs or ()), *written.parameters, *written.equations]
+    return [part for e in whole for part in walk(e)]
+
+
+def _with_unit_letters(t: TensorSyntax, letters: list[str], taken: set[str]) -> TensorSyntax:
+    """Replace the unit axes of the tensor by the letters, in order; new letters are added."""
+    axes: list[Raw] = []
+    count = 0
+    for axis in t.axes or ():
+        if _is_unit_axis(axis):
+            if count == len(letters):
+                number = len(letters) + 1
+                while (letter := f"{STEM}{number}" if number > 1 else STEM) in taken:
+                    number += 1
+                letters.append(letter)
+                taken.add(letter)
+            axis = NameSyntax(letters[count], at=axis.at)
+            count += 1
+        axes.append(axis)
+    return replace(t, axes=tuple(axes) if t.axes is not None else None)

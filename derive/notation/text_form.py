@@ -17,11 +17,10 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from derive.errors import SpecError, no_recursion_leaves
 from derive.notation import syntax
-from derive.notation.advice import SIGNS
+from derive.notation.advice import SIGNS, around, unexpected
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
 from derive.notation.resource_limits import check_count, check_length, check_size, check_statement
-from derive.notation.syntax_errors import around, unexpected
 
 _CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB"}
 _SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}

@@ -4,36 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from derive.algebra import expr as ex
 from derive.algebra.affine import Affine, affine
-from derive.algebra.expr import (
-    Access,
-    Add,
-    And,
-    Call,
-    Expr,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    accesses,
-    walk,
-)
 from derive.algebra.functions import OF_INTEGERS, STEPS
 from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.substitution import replace_inside_out
 from derive.notation.operation import Equation, Kind
-from derive.notation.scope import AccessSite
 from derive.notation.smart_constructors import whole
 from derive.notation.symbols import Declared, constant
-from derive.notation.syntax import fail, show
+from derive.notation.syntax import AccessSite, fail, show
 
 
 class Kinds:
@@ -42,13 +21,13 @@ class Kinds:
     def __init__(
         self,
         declared: Declared,
-        bodies: Mapping[str, Expr],
+        bodies: Mapping[str, ex.Expr],
         readings: Sequence[AccessSite],
         truths: Iterable[str],
-        sizes: Iterable[Expr],
+        sizes: Iterable[ex.Expr],
     ) -> None:
         self.of: dict[str, Kind] = {}
-        self.integers = {p.name for size in sizes for p in walk(size) if isinstance(p, Param)}
+        self.integers = {p.name for size in sizes for p in ex.walk(size) if isinstance(p, ex.Param)}
         self._declared = declared
         self._bodies = bodies
         self._must: dict[str, None] = {}
@@ -74,21 +53,23 @@ class Kinds:
             for position in reading.positions:
                 found = affine(position)
                 for access in found.tensors if found is not None else ():
-                    if isinstance(access, Access):
+                    if isinstance(access, ex.Access):
                         self._must.setdefault(access.tensor)
-                self.integers.update(p.name for p in _outside(position) if isinstance(p, Param))
+                self.integers.update(p.name for p in _outside(position) if isinstance(p, ex.Param))
 
     def _demand(self) -> None:
         """Require the operands of an integer equation to be integers."""
         for name, body in reversed(list(self._bodies.items())):
             if name in self._must:
-                floors = [e for e in _outside(body) if isinstance(e, Call) and e.function in STEPS]
-                inside = {a.tensor for e in floors for a in accesses(e)}
+                floors = [
+                    e for e in _outside(body) if isinstance(e, ex.Call) and e.function in STEPS
+                ]
+                inside = {a.tensor for e in floors for a in ex.accesses(e)}
                 self._floors |= dict.fromkeys(sorted(inside), name)
                 for part in _value_operands(body):
-                    if isinstance(part, Access):
+                    if isinstance(part, ex.Access):
                         self._must.setdefault(part.tensor)
-                    elif isinstance(part, Param):
+                    elif isinstance(part, ex.Param):
                         self.integers.add(part.name)
 
     def _compared_with_positions(self) -> set[str]:
@@ -154,17 +135,19 @@ class Kinds:
         among: set[str] = set()
         others: set[str] = set()
         for body in self._bodies.values():
-            for part in walk(body):
-                if not isinstance(part, Rel):
-                    others.update(p.name for p in part.parts() if isinstance(p, Param))
+            for part in ex.walk(body):
+                if not isinstance(part, ex.Rel):
+                    others.update(p.name for p in part.parts() if isinstance(p, ex.Param))
                     continue
                 for one, other in ((part.left, part.right), (part.right, part.left)):
-                    if isinstance(one, Param):
+                    if isinstance(one, ex.Param):
                         if not (_only(other, self.of) and self._kind(other) == "int"):
                             others.add(one.name)
-                        elif any(isinstance(p, Index | Size | Access) for p in walk(other)):
+                        elif any(
+                            isinstance(p, ex.Index | ex.Size | ex.Access) for p in ex.walk(other)
+                        ):
                             among.add(one.name)
-            if isinstance(body, Param):
+            if isinstance(body, ex.Param):
                 others.add(body.name)
         self.integers.update(name for name in among - others if self._may_be_whole(name))
 
@@ -173,61 +156,61 @@ class Kinds:
         if written is None:
             return True
         given = constant(written, f"the default of {parameter}")
-        return isinstance(given, Num) and given.value.denominator == 1
+        return isinstance(given, ex.Num) and given.value.denominator == 1
 
-    def _kind(self, e: Expr) -> Kind:
+    def _kind(self, e: ex.Expr) -> Kind:
         match e:
-            case Access(tensor):
+            case ex.Access(tensor):
                 return self.of[tensor]
-            case Rel() | And() | Or() | Not():
+            case ex.Rel() | ex.And() | ex.Or() | ex.Not():
                 return "bool"
-            case Reduce(kind) if kind in CONDITIONS:
+            case ex.Reduce(kind) if kind in CONDITIONS:
                 return "bool"
         return "int" if self._integral(e) else "float"
 
-    def _integral(self, e: Expr, whole: bool = False) -> bool:
+    def _integral(self, e: ex.Expr, whole: bool = False) -> bool:
         """True if e has an integer kind, or with ``whole`` an integer value of any kind."""
         match e:
-            case Num(value):
+            case ex.Num(value):
                 return value.denominator == 1
-            case Param(name):
+            case ex.Param(name):
                 return name in self.integers
-            case Access(tensor):
+            case ex.Access(tensor):
                 made = self._bodies.get(tensor) if whole and self.of[tensor] == "float" else None
                 return self.of[tensor] != "float" if made is None else self._integral(made, True)
-            case Call(function, args) if function in OF_INTEGERS:
+            case ex.Call(function, args) if function in OF_INTEGERS:
                 known = whole and function in STEPS
                 return known or all(self._integral(a, whole) for a in args)
-            case Add(args) | Mul(args):
+            case ex.Add(args) | ex.Mul(args):
                 return all(self._integral(a, whole) for a in args)
-            case Where(_, then, other):
+            case ex.Where(_, then, other):
                 return self._integral(then, whole) and self._integral(other, whole)
-            case Pow(base, Num(value)) if value.denominator == 1 and value >= 0:
+            case ex.Pow(base, ex.Num(value)) if value.denominator == 1 and value >= 0:
                 return self._integral(base, whole)
-            case Reduce(kind, _, body):
+            case ex.Reduce(kind, _, body):
                 dtype = REDUCTIONS[kind].dtype
                 return dtype != "float" if dtype else self._integral(body, whole)
-        always = Index | Size | Iverson | Rel | And | Or | Not
-        return isinstance(e, always) or (isinstance(e, Call) and e.function == "int")
+        always = ex.Index | ex.Size | ex.Iverson | ex.Rel | ex.And | ex.Or | ex.Not
+        return isinstance(e, always) or (isinstance(e, ex.Call) and e.function == "int")
 
-    def exact(self, body: Expr) -> Expr:
+    def exact(self, body: ex.Expr) -> ex.Expr:
         """Replace int(floor(a/b)) of integers by exact integer division.
 
         In floating point, u/3 can be wrong for some multiples u of 3.
         """
 
-        def divided(e: Expr) -> Expr:
-            if isinstance(e, Call) and e.function == "int":
-                made = whole(e.args[0], lambda x: not isinstance(x, Num) and self._integral(x))
-                return e if made is None else Call("int", (made,))
+        def divided(e: ex.Expr) -> ex.Expr:
+            if isinstance(e, ex.Call) and e.function == "int":
+                made = whole(e.args[0], lambda x: not isinstance(x, ex.Num) and self._integral(x))
+                return e if made is None else ex.Call("int", (made,))
             return e
 
         return replace_inside_out(body, divided)
 
-    def _check_whole(self, name: str, body: Expr) -> None:
+    def _check_whole(self, name: str, body: ex.Expr) -> None:
         """Refuse ``int`` of a value that may not be an integer: the rounding must be explicit."""
-        for part in walk(body):
-            if isinstance(part, Call) and part.function == "int":
+        for part in ex.walk(body):
+            if isinstance(part, ex.Call) and part.function == "int":
                 if not self._integral(part.args[0], whole=True):
                     fail(
                         self._declared.equations[name].at,
@@ -236,10 +219,10 @@ class Kinds:
                     )
 
 
-def _outside(e: Expr) -> Iterator[Expr]:
+def _outside(e: ex.Expr) -> Iterator[ex.Expr]:
     """Yield e and its parts, except the arguments of ``int``."""
     yield e
-    if not (isinstance(e, Call) and e.function == "int"):
+    if not (isinstance(e, ex.Call) and e.function == "int"):
         for part in e.parts():
             yield from _outside(part)
 
@@ -247,21 +230,21 @@ def _outside(e: Expr) -> Iterator[Expr]:
 _POSITION, _NOT_WHOLE = "a position", "not whole"
 
 
-def _comparisons(bodies: Iterable[Expr]) -> tuple[dict[str, list[set[str]]], set[str]]:
+def _comparisons(bodies: Iterable[ex.Expr]) -> tuple[dict[str, list[set[str]]], set[str]]:
     """Return tensor -> contents of the sides it is compared with, and tensors read elsewhere."""
     compared: dict[str, list[set[str]]] = {}
     elsewhere: set[str] = set()
     pending = list(bodies)
     while pending:
         part = pending.pop()
-        if isinstance(part, Access):
+        if isinstance(part, ex.Access):
             elsewhere.add(part.tensor)
-        if not isinstance(part, Rel):
+        if not isinstance(part, ex.Rel):
             pending += part.parts()
             continue
         sides = [(part.left, affine(part.left)), (part.right, affine(part.right))]
         for (side, own), (_, other) in zip(sides, reversed(sides), strict=True):
-            reads = [] if own is None else [a for a in own.tensors if isinstance(a, Access)]
+            reads = [] if own is None else [a for a in own.tensors if isinstance(a, ex.Access)]
             pending += [p for a in reads for p in a.positions]
             pending += (side,) if own is None else [e for e in own.tensors if e not in reads]
             for access in reads:
@@ -274,28 +257,28 @@ def _made_of(e: Affine | None) -> set[str]:
     if e is None:
         return {_NOT_WHOLE}
     position = {_POSITION} if e.coefficients else set()
-    return position | {a.tensor for part in e.tensors for a in accesses(part)}
+    return position | {a.tensor for part in e.tensors for a in ex.accesses(part)}
 
 
-def _only(e: Expr, known: Mapping[str, Kind]) -> bool:
-    return all(a.tensor in known for a in walk(e) if isinstance(a, Access))
+def _only(e: ex.Expr, known: Mapping[str, Kind]) -> bool:
+    return all(a.tensor in known for a in ex.walk(e) if isinstance(a, ex.Access))
 
 
-def _value_operands(e: Expr) -> Iterator[Expr]:
+def _value_operands(e: ex.Expr) -> Iterator[ex.Expr]:
     """Yield the tensors and parameters that the value of e is computed from.
 
     Conditions, positions and the body of argmax are skipped.
     """
     match e:
-        case Iverson() | Rel() | And() | Or() | Not() | Call("int"):
+        case ex.Iverson() | ex.Rel() | ex.And() | ex.Or() | ex.Not() | ex.Call("int"):
             return
-        case Reduce(kind, _, body):
+        case ex.Reduce(kind, _, body):
             if REDUCTIONS[kind].is_smooth:
                 yield from _value_operands(body)
-        case Where(_, then, other):
+        case ex.Where(_, then, other):
             yield from _value_operands(then)
             yield from _value_operands(other)
-        case Access() | Param():
+        case ex.Access() | ex.Param():
             yield e
         case _:
             for part in e.parts():
@@ -313,7 +296,7 @@ def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterato
             for e in equations
             if (e.kind == "float") == (kind == "float")
             for a in _value_operands(e.body)
-            if isinstance(a, Access)
+            if isinstance(a, ex.Access)
         }
         for kind in ("float", "int")
     }

@@ -22,9 +22,9 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.notation.size_expressions import shown
+from derive.notation.shapes import shown
+from derive.notation.syntax import STEM
 from derive.notation.text_form import operation_of
-from derive.notation.unit_axes import STEM
 from derive.show.formula import equation
 
 _TRIES = 32

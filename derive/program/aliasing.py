@@ -1,6 +1,6 @@
 """Results that alias nothing else, so that each may be changed in place.
 
-    an output that is a view of a local tensor       _no_view(view); nothing is copied
+    an output that is a view of a local tensor       rt.no_view(view); nothing is copied
     an output that aliases an input or an output     view.clone()
     a gradient that aliases another that is needed   view.clone()
 
@@ -97,7 +97,7 @@ def _own_tensor(code: Code, aliases: Aliases, claimed: set[Owner]) -> Code:
     found = aliases.of(code)
     if found.overlaps or found.owners & claimed:
         return MethodCall(code, "clone")
-    return FunctionCall("_no_view", (code,)) if found.view else code
+    return FunctionCall("rt.no_view", (code,)) if found.view else code
 
 
 # -------------------------------------------------------------------- gradients
@@ -128,7 +128,7 @@ def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[Ba
         others = tuple(u for u in inputs if u in turn[:n] and share(t, u))
         if others and known[t].tensor not in given:
             name = Name(program.gradients[t])
-            copy = FunctionCall("_copied", (name,))
+            copy = FunctionCall("rt.copied", (name,))
             code = Conditional(
                 any_wanted(others, places),
                 copy if known[t].overlaps else MethodCall(name, "clone"),

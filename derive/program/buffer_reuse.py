@@ -11,12 +11,11 @@ than the arithmetic that fills it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from derive.program.cse import VALUE, Line, cut, numbered
-from derive.program.dataflow import Aliases, Kinds, Memory, Owner, read_parts
+from derive.program.dataflow import Aliases, Memory, Owner, read_parts
 from derive.program.gemm_fusion import note_groups, product_added
 from derive.program.gradient_predication import Needs, any_wanted
 from derive.program.none_specialization import has_choice
@@ -36,33 +35,40 @@ from derive.program.torch_ir import (
 )
 from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import is_long
+from derive.program.types import Types
 
 Entry = tuple[Line, Needs]
 """A line, and the inputs whose gradients need it."""
 
-_SCATTERS = "scatter_add index_add _scatter_added _scatter_added_if_any _index_added_if_any".split()
+_SCATTERS = "scatter_add index_add rt.scatter_add rt.scatter_add_if_any rt.index_add_if_any".split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 
-class Scenario(Protocol):
-    """The known facts if some optional tensors are None and the others given."""
+@dataclass(frozen=True)
+class Savings:
+    """What is saved by lines in place: allocations, and passes over the addends of products."""
 
-    def shape(self, code: Code) -> Shape | None: ...
-    def truth(self, test: Code) -> bool | None: ...
-    def runs(self, needs: Needs) -> bool: ...
-    def run(self, lines: Iterable[Line], known: Mapping[str, Shape]) -> None: ...
+    allocations: int = 0
+    certain: int = 0
+    """The allocations that are saved whichever branches run."""
+    fused: int = 0
+
+    def plus(self, allocations: int, fused: int = 0) -> Savings:
+        """Return the savings with these in addition, which are certain."""
+        return Savings(
+            self.allocations + allocations, self.certain + allocations, self.fused + fused
+        )
 
 
 @dataclass
 class InPlaceWriter:
     """Rewrites lines in place, one after another.
 
-    ``floats`` are the names of float tensors, and ``results`` the returned names, whose shapes are
-    in ``known``. ``places`` has the positions of inputs among the arguments. ``taken`` are the
-    names in use. ``is_large`` says which shapes are worth the rewrite.
+    ``results`` are the returned names, whose shapes are in ``known``. ``places`` has the positions
+    of inputs among the arguments. ``taken`` are the names in use. ``is_large`` says which shapes
+    are worth the rewrite.
     """
 
-    floats: Iterable[str]
     results: Collection[str]
     known: Mapping[str, Shape]
     places: Mapping[str, int]
@@ -72,8 +78,7 @@ class InPlaceWriter:
     """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
     """The names of tensors that may have a group of axes."""
-    written: int = 0
-    """The number of saved allocations."""
+    saved: Savings = field(default_factory=Savings)
     _aliases: Aliases = field(default_factory=Aliases)
     _busy: set[Owner] = field(default_factory=set)
     """The tensors that the current line reads again or a later line reads."""
@@ -87,10 +92,7 @@ class InPlaceWriter:
     _name: str = ""
     """The name of the line at hand."""
 
-    def __post_init__(self) -> None:
-        self._kinds = Kinds(self.floats)
-
-    def write(self, entries: Sequence[Entry], worlds: Sequence[Scenario]) -> Iterator[Entry]:
+    def write(self, entries: Sequence[Entry], worlds: Sequence[Types]) -> Iterator[Entry]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
         entries = _sink_scatters(entries)
         self._compared = _compared([line for line, _ in entries])
@@ -100,11 +102,10 @@ class InPlaceWriter:
             for world in here:
                 world.run([line], self.known)
             self._shapes.clear()
-            self._kinds.run([line])
             note_groups(line, self.grouped)
 
     def _line(
-        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Scenario]
+        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Types]
     ) -> list[Line]:
         """Return the line in place, after the lines that it needs."""
         self._busy = {m for name in self.results for m in self._aliases.of(Name(name)).owners}
@@ -115,12 +116,12 @@ class InPlaceWriter:
                 if set(own) & set(needs):
                     self._busy.add(m)
                 self._asked.setdefault(m, {}).update(dict.fromkeys(own))
-        self._whole, self._before, written = line.code, [], self.written
+        self._whole, self._before, saved = line.code, [], self.saved
         self._name = line.name
         code, memory = self._made_of(line.code, worlds)
         made = replace(line, code=code)
         if not self._fits(made):
-            self._before, self.written = [], written
+            self._before, self.saved = [], saved
             made, memory = line, self._made_of(line.code, ())[1]
         self._aliases.known[line.name] = memory
         every = [*self._before, made]
@@ -140,7 +141,7 @@ class InPlaceWriter:
                 parts = (line.code,) if has_choice(line.code) else ()
         return not any(is_long(f"{line.name} = ", part) for part in parts)
 
-    def _shape(self, world: Scenario, code: Code) -> Shape | None:
+    def _shape(self, world: Types, code: Code) -> Shape | None:
         """Return the shape of a value, cached until a line is written."""
         key = id(world), code
         if key not in self._shapes:
@@ -158,7 +159,7 @@ class InPlaceWriter:
         return sum((self._reads(part) for part in parts), Counter())
 
     def _made_of(
-        self, code: Code, worlds: Sequence[Scenario], alone: bool = True
+        self, code: Code, worlds: Sequence[Types], alone: bool = True
     ) -> tuple[Code, Memory]:
         """Return the code in place, and the memory of its value.
 
@@ -169,8 +170,12 @@ class InPlaceWriter:
                 return code, self._aliases.of(code)
             case Conditional(test, then, other):
                 holds = [(w, w.truth(test)) for w in worlds]
+                certain = self.saved.certain
                 one = self._made_of(then, [w for w, x in holds if x is not False], False)
+                first = self.saved.certain
+                self.saved = replace(self.saved, certain=certain)
                 two = self._made_of(other, [w for w, x in holds if x is not True], False)
+                self.saved = replace(self.saved, certain=min(first, self.saved.certain))
                 return Conditional(test, one[0], two[0]), self._aliases.either(code, one[1], two[1])
         if not (read_parts(code) or torch_op(code).makes):
             return code, self._aliases.of(code)
@@ -198,12 +203,13 @@ class InPlaceWriter:
             if made is not None:
                 # An out-of-place scatter copies its base first, and a choice is slow.
                 chosen = isinstance(code, FunctionCall) and code.name == "torch.where"
-                self.written += 2 if chosen or torch_op(code).at_positions else 1
+                twice = chosen or torch_op(code).at_positions
+                self.saved = self.saved.plus(2 if twice else 1)
                 return made, self._aliases.fresh() if asked else found[place][1]
         return new, self._aliases.combined(code, [memory for _, memory in found])
 
     def _product_added(
-        self, code: Code, worlds: Sequence[Scenario], alone: bool
+        self, code: Code, worlds: Sequence[Types], alone: bool
     ) -> tuple[Code, Memory] | None:
         """Return a + b*c in one call, written over a if possible."""
         match code:
@@ -220,22 +226,22 @@ class InPlaceWriter:
             self._shape(w, product) != self._shape(w, code) for w in worlds
         ) or not self._is_large(code, worlds):
             return None
-        before, written = list(self._before), self.written
+        before, saved = list(self._before), self.saved
         (x, memory), (left, one), (right, two) = (
             self._made_of(part, worlds, alone) for part in (total, a, b)
         )
         value = (Keyword("value", Literal("-1")),) if op == "-" else ()
         if self._may_write(total, code, memory, worlds) and not self._asked_of(memory):
-            self.written += 2
+            self.saved = self.saved.plus(2)
             return MethodCall(x, "addcmul_", (left, right, *value)), memory
         if any(self._may_write(p, code, m, worlds) for p, m in ((a, one), (b, two))):
-            self._before, self.written = before, written
+            self._before, self.saved = before, saved
             return None
-        self.written += 1
+        self.saved = self.saved.plus(1)
         return FunctionCall("torch.addcmul", (x, left, right, *value)), self._aliases.fresh()
 
     def _matrices_added(
-        self, code: Code, worlds: Sequence[Scenario], alone: bool
+        self, code: Code, worlds: Sequence[Types], alone: bool
     ) -> tuple[Code, Memory] | None:
         """Return a + b @ c in one call, written over a if possible."""
         made = product_added(code, self.numbers, self.grouped)
@@ -250,29 +256,28 @@ class InPlaceWriter:
         axes = len(self._shape(worlds[0], code) or ())
         parts = (made.addend, made.left, made.right)
         (total, memory), (left, _), (right, _) = (self._made_of(x, worlds, alone) for x in parts)
-        self.written += 1
+        self.saved = self.saved.plus(1, fused=1)
         if self._may_write(made.addend, code, memory, worlds) and not self._asked_of(memory):
             over = made.over(total, left, right, axes)
             if over is not None:
                 return over, memory
         return made.call(total, left, right, axes), self._aliases.fresh()
 
-    def _is_float(self, code: Code, worlds: Sequence[Scenario]) -> bool:
-        there = bool(worlds) and all(self._shape(w, code) is not None for w in worlds)
-        return there and self._kinds.is_float(code)
+    def _is_float(self, code: Code, worlds: Sequence[Types]) -> bool:
+        return bool(worlds) and all(w.is_float(code) for w in worlds)
 
-    def _is_large(self, code: Code, worlds: Sequence[Scenario]) -> bool:
+    def _is_large(self, code: Code, worlds: Sequence[Types]) -> bool:
         return any(self.is_large(self._shape(w, code) or ()) for w in worlds)
 
     def _may_write(
-        self, operand: Code, code: Code, memory: Memory, worlds: Sequence[Scenario]
+        self, operand: Code, code: Code, memory: Memory, worlds: Sequence[Types]
     ) -> bool:
         """True if the result of the code may overwrite the operand."""
         if not memory.writable or memory.owners & self._busy or not self._is_float(operand, worlds):
             return False
         return self._is_like(operand, code, worlds)
 
-    def _is_like(self, operand: Code, code: Code, worlds: Sequence[Scenario]) -> bool:
+    def _is_like(self, operand: Code, code: Code, worlds: Sequence[Types]) -> bool:
         """True if an operand has the same, large shape as the result."""
         same = all(self._shape(w, operand) == self._shape(w, code) for w in worlds)
         return same and self._is_large(code, worlds)
@@ -347,7 +352,7 @@ def _writable_operands(code: Code) -> tuple[int, ...]:
         case MethodCall():
             return (0,) if torch_op(code).over == "_" else ()
         case FunctionCall(name) if over := torch_op(code).over:
-            return (0,) if over != "_" or name.startswith("_") else ()
+            return (0,) if over != "_" or name.startswith("rt.") else ()
     return ()
 
 
@@ -364,7 +369,7 @@ def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:
     if filling != Literal("0"):
         return MethodCall(x, "masked_fill_", (mask, filling))
     kept = mask.operand if isinstance(mask, Unary) else Unary("~", mask)
-    return FunctionCall("_masked_", (x, kept))
+    return FunctionCall("rt.keep_where_", (x, kept))
 
 
 def _sink_scatters(entries: Sequence[Entry]) -> list[Entry]:

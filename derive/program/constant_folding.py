@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from derive.algebra.expr import RELATIONS
-from derive.algebra.memo import Recursion
+from derive.algebra.substitution import Recursion
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -72,7 +72,7 @@ def _folded(code: Code) -> Code:
             return then
         case Conditional(Literal("False"), _, other):
             return other
-        case FunctionCall("torch.where" | "_where" as name, (mask, then, other)):
+        case FunctionCall("torch.where" | "rt.where" as name, (mask, then, other)):
             return FunctionCall(name, (mask, *_resolve_branches(mask, then, other)))
     return code
 
@@ -83,10 +83,10 @@ def _resolve_branches(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
     The dropped branch must be a number, as a tensor may contribute axes to the result.
     """
     match then:
-        case FunctionCall("torch.where" | "_where", (inner, taken, Literal())) if inner is mask:
+        case FunctionCall("torch.where" | "rt.where", (inner, taken, Literal())) if inner is mask:
             then = taken
     match other:
-        case FunctionCall("torch.where" | "_where", (inner, Literal(), taken)) if inner is mask:
+        case FunctionCall("torch.where" | "rt.where", (inner, Literal(), taken)) if inner is mask:
             other = taken
     return then, other
 

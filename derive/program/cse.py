@@ -174,7 +174,7 @@ def _is_cheap(code: Code) -> bool:
     if isinstance(code, Unary | Binary):
         return all(_is_number(part) for part in code.parts())
     return isinstance(code, FunctionCall) and code.name.startswith(
-        ("math.", "_ieee", "_quotient", "min", "max", "len", "torch.finfo")
+        ("math.", "rt.ieee_call", "rt.ieee_divide", "min", "max", "len", "torch.finfo")
     )
 
 

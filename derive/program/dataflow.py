@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from operator import or_
 from typing import Generic, Protocol, TypeVar
 
@@ -22,11 +21,9 @@ from derive.program.torch_ir import (
     Conditional,
     FunctionCall,
     Keyword,
-    Literal,
     MethodCall,
     Name,
     Subscript,
-    Tuple,
     Unary,
     names_in,
     text,
@@ -102,87 +99,6 @@ def live_in(lines: Iterable[Statement]) -> set[str]:
         read |= set(names_in(line.code)) - made
         made.add(line.name)
     return read
-
-
-# -------------------------------------------------------------------- kinds
-
-
-class Kind(Enum):
-    """What a value certainly is."""
-
-    FLOAT = auto()
-    """A float tensor."""
-    NUMBER = auto()
-    """A Python number."""
-    OTHER = auto()
-
-
-_ARITHMETIC = frozenset("+ - * / ** @".split())
-_OF_NUMBERS = frozenset("+ - * / // ** or".split())
-_INTEGERS = frozenset("argmax argmin any all dim size".split())
-
-
-class Kinds(Forward[Kind]):
-    """The kinds of values, given the names of float tensors and of Python numbers."""
-
-    def __init__(self, floats: Iterable[str], numbers: Iterable[str] = ()) -> None:
-        super().__init__(dict.fromkeys(floats, Kind.FLOAT) | dict.fromkeys(numbers, Kind.NUMBER))
-
-    def is_float(self, code: Code) -> bool:
-        """True if the code certainly is a float tensor."""
-        return self.of(code) is Kind.FLOAT
-
-    def is_number(self, code: Code) -> bool:
-        """True if the code certainly is a Python number."""
-        return self.of(code) is Kind.NUMBER
-
-    def of(self, code: Code) -> Kind:
-        match code:
-            case Name(name):
-                return self.known.get(name, Kind.OTHER)
-            case Unary("-", operand):
-                return self.of(operand)
-            case Binary(op):
-                kinds = {self.of(part) for part in code.parts()}
-                if Kind.FLOAT in kinds and op in _ARITHMETIC:
-                    return Kind.FLOAT
-                numbers = kinds == {Kind.NUMBER} and op in _OF_NUMBERS
-                return Kind.NUMBER if numbers else Kind.OTHER
-        if self._is_number(code):
-            return Kind.NUMBER
-        return Kind.FLOAT if self._is_float(code) else Kind.OTHER
-
-    def _is_number(self, code: Code) -> bool:
-        match code:
-            case Literal(words):
-                return words.lstrip("-")[:1].isdigit() or words.startswith("math.")
-            case Attribute(Name("math")):
-                return True
-            case Subscript(Attribute(_, "shape"), (position,)):
-                return self.is_number(position)
-            case FunctionCall(name):
-                return name.startswith("math.")
-        return False
-
-    def _is_float(self, code: Code) -> bool:
-        match code:
-            case Attribute(obj, "mT" | "T" | "values") | Subscript(obj) | Keyword(_, obj):
-                return self.is_float(obj)
-            case Conditional(_, then, other):
-                # A None branch is never read.
-                return all(self.is_float(x) for x in {then, other} - {NONE})
-            case MethodCall(_, name) if name in _INTEGERS:
-                return False
-            case MethodCall(_, "to", (dtype,)):
-                return isinstance(dtype, Name)
-            case MethodCall(obj, _, args):
-                named = (a.value for a in args if isinstance(a, Keyword) and a.name == "dtype")
-                return self.is_float(obj) and all(isinstance(dtype, Name) for dtype in named)
-            case FunctionCall("torch.where", (_, then, other)):
-                return self.is_float(then) or self.is_float(other)
-            case FunctionCall() | Tuple():
-                return any(map(self.is_float, code.parts()))
-        return False
 
 
 # -------------------------------------------------------------------- memory
@@ -263,7 +179,7 @@ class Aliases(Forward[Memory]):
                 return self._item(parts[0], f".{name}")
             case Subscript(_, items) if parts[0].several:
                 return self._item(parts[0], f"[{text(items[0])}]")
-            case FunctionCall("_no_view"):
+            case FunctionCall("rt.no_view"):
                 return replace(parts[0], view=False)
             case Keyword():
                 return parts[0]
@@ -310,7 +226,7 @@ def _written_operand(code: Code) -> int | None:
     match code:
         case MethodCall(_, name) if name.endswith("_"):
             return 0
-        case FunctionCall(name) if name.startswith("_") and name.endswith("_"):
+        case FunctionCall(name) if name.startswith("rt.") and name.endswith("_"):
             return 0
         case FunctionCall(_, args):
             named = (n for n, a in enumerate(args) if isinstance(a, Keyword) and a.name in _RESULTS)

@@ -26,7 +26,7 @@ from derive.program.torch_ir import (
     names_in,
 )
 
-_LOGARITHMS = {"torch.softmax": "torch.log_softmax", "_softmax_of": "_logsoftmax"}
+_LOGARITHMS = {"torch.softmax": "torch.log_softmax", "rt.softmax": "rt.log_softmax"}
 """Each softmax with its logarithm."""
 
 

@@ -1,7 +1,7 @@
 """Fuses the addition of a tensor into a matrix product: one call in place of three passes.
 
     C + A @ B          torch.addmm(C, A, B)             two axes each, three: baddbmm
-    b*C + a*(A @ B)    _added_product(C, A, B, b, a)    numbers, which may be 0
+    b*C + a*(A @ B)    rt.addmm(C, A, B, b, a)    numbers, which may be 0
 
 torch does not read a tensor whose factor is 0, so that a nan in it is lost: 0*nan is nan. It also
 cannot add tensors of different dtypes. The helper of the second form makes one call only if neither
@@ -62,7 +62,7 @@ class ProductAdded:
         """Return the fused call on these operands."""
         if self.is_plain:
             return FunctionCall(ADDED_PRODUCTS[axes], (total, left, right))
-        return FunctionCall("_added_product", (total, left, right, self.scale, self.factor))
+        return FunctionCall("rt.addmm", (total, left, right, self.scale, self.factor))
 
     def over(self, total: Code, left: Code, right: Code, axes: int) -> Code | None:
         """Return the call that overwrites the total, or None with factors or a cast."""

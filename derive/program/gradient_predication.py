@@ -8,7 +8,7 @@ each defined by those of the lines that read the line:
 
 A call with several results has a mask of those that are needed:
 
-    part = _layer_normed_gradients(G, x, shape, mu, rstd, weight, ctx.needs_input_grad[:3])
+    part = rt.native_layer_norm_backward(G, x, shape, mu, rstd, weight, ctx.needs_input_grad[:3])
     grad_x = part[0]
 """
 

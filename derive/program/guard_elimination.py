@@ -33,7 +33,7 @@ Masks = frozenset[Code]
 """Conditions that all hold where a value is read."""
 
 _EVERYWHERE: Masks = frozenset()
-_CHOICES = ("torch.where", "_where")
+_CHOICES = ("torch.where", "rt.where")
 _ARITHMETIC = ("+", "-", "*", "/", "**")
 
 

@@ -37,12 +37,12 @@ class Rule:
 
 
 _ALONG = {
-    "torch.softmax": ("_softmax_of", 1, 2),
-    "torch.log_softmax": ("_logsoftmax", 1, 2),
-    "torch._softmax_backward_data": ("_softmax_slope", 2, 3),
-    "torch._log_softmax_backward_data": ("_logsoftmax_slope", 2, 3),
-    "gather": ("_gathered", 1, 3),
-    "scatter_add": ("_scatter_added", 1, 4),
+    "torch.softmax": ("rt.softmax", 1, 2),
+    "torch.log_softmax": ("rt.log_softmax", 1, 2),
+    "torch._softmax_backward_data": ("rt.softmax_backward", 2, 3),
+    "torch._log_softmax_backward_data": ("rt.log_softmax_backward", 2, 3),
+    "gather": ("rt.gather", 1, 3),
+    "scatter_add": ("rt.scatter_add", 1, 4),
 }
 """call -> (its replacement, the position of the axis, how many arguments the replacement takes)"""
 
@@ -59,14 +59,14 @@ def _along_first_axes(code: Code) -> tuple[str, tuple[Code, ...]] | None:
 def _of_a_tensor(code: Code) -> tuple[str, tuple[Code, ...]] | None:
     match code:
         case FunctionCall("torch.arange", (size, Keyword("device", Attribute(Name() as x, _)))):
-            return "_positions", (size, x)
+            return "rt.positions", (size, x)
     return None
 
 
 def _of_reshape(code: Code) -> tuple[str, tuple[Code, ...]] | None:
     match code:
         case MethodCall(x, "flatten" | "unflatten" as name, (_, *_) as args):
-            return f"_{name}", (x, *args)
+            return f"rt.{name}", (x, *args)
     return None
 
 
@@ -75,12 +75,12 @@ legalize_group_axes = Rule(
     "times as long: for [512, 8192, 1] along 1 than for [512, 8192]",
     _along_first_axes,
     {
-        "torch.log_softmax(torch.exp(x), 1).exp()": "_logsoftmax(torch.exp(x), 1).exp()",
-        "torch.softmax(x, 2)": "_softmax_of(x, 2)",
-        "torch._softmax_backward_data(g, y, 1, y.dtype)": "_softmax_slope(g, y, 1)",
-        "torch._log_softmax_backward_data(g, y, 1, y.dtype)": "_logsoftmax_slope(g, y, 1)",
-        "x.gather(1, n)": "_gathered(x, 1, n)",
-        "x.scatter_add(1, n, x.gather(1, n))": "_scatter_added(x, 1, n, _gathered(x, 1, n))",
+        "torch.log_softmax(torch.exp(x), 1).exp()": "rt.log_softmax(torch.exp(x), 1).exp()",
+        "torch.softmax(x, 2)": "rt.softmax(x, 2)",
+        "torch._softmax_backward_data(g, y, 1, y.dtype)": "rt.softmax_backward(g, y, 1)",
+        "torch._log_softmax_backward_data(g, y, 1, y.dtype)": "rt.log_softmax_backward(g, y, 1)",
+        "x.gather(1, n)": "rt.gather(x, 1, n)",
+        "x.scatter_add(1, n, x.gather(1, n))": "rt.scatter_add(x, 1, n, rt.gather(x, 1, n))",
         "torch.softmax(x, -1)": "torch.softmax(x, -1)",
         "torch.softmax(x, dim)": "torch.softmax(x, dim)",
     },
@@ -89,7 +89,7 @@ legalize_arange = Rule(
     "positions have the tensor type of their operand: a DTensor does not combine with a Tensor",
     _of_a_tensor,
     {
-        "torch.arange(3, device=x.device) < x": "_positions(3, x) < x",
+        "torch.arange(3, device=x.device) < x": "rt.positions(3, x) < x",
         "torch.arange(3)": "torch.arange(3)",
     },
 )
@@ -98,7 +98,7 @@ legalize_vmap_calls = Rule(
     "unflatten; a backward runs under it (einsum has no rule either, and no replacement)",
     _of_reshape,
     {
-        "x.unflatten(0, (2, 3)).flatten(1, 2)": "_flatten(_unflatten(x, 0, (2, 3)), 1, 2)",
+        "x.unflatten(0, (2, 3)).flatten(1, 2)": "rt.flatten(rt.unflatten(x, 0, (2, 3)), 1, 2)",
         "x.flatten()": "x.flatten()",
         "torch.exp(x)": "torch.exp(x)",
     },

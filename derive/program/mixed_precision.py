@@ -85,7 +85,7 @@ def _adds_product(code: Code) -> bool:
     return isinstance(code, MethodCall | FunctionCall) and code.name in _ADDED
 
 
-_ADDED = ("addmm_", "baddbmm_", "_added_product", "_product_added")
+_ADDED = ("addmm_", "baddbmm_", "rt.addmm", "rt.accumulate_product")
 
 PLAIN = Precision()
 """The precision of a body that takes its tensors as they are."""
@@ -281,7 +281,7 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
     found, pending = False, [code]
     while pending:
         match pending.pop():
-            case FunctionCall("_positions" | "torch.arange"):
+            case FunctionCall("rt.positions" | "torch.arange"):
                 found = True
             case Attribute(_, name) if name in (*_OF_ITSELF, "dtype"):
                 pass

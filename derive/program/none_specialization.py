@@ -11,14 +11,12 @@ needs the tensor itself, such as its mean, has no such form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 
 from derive.algebra.poly import ONE
-from derive.program.dataflow import Kind, Kinds
-from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -38,6 +36,7 @@ from derive.program.torch_ir import (
     values_in,
 )
 from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+from derive.program.types import Types
 
 Number = Fraction | Code
 """A number, the code of a number, or the code of a tensor with fewer axes than it replaces."""
@@ -62,16 +61,16 @@ _PLACED_ALIKE = frozenset(("index_select", "gather", "flip", "clone", "to"))
 class Absence:
     """The facts if an optional tensor is None.
 
-    ``numbers`` are the names of constant values; the first float tensor of ``kinds`` has the dtype
-    of the body. ``there`` and ``given`` return the shape of a code if the tensor is None, and if it
-    is given. ``dtype`` is that of the body if it has a name, and ``tensors`` are the names of the
+    ``numbers`` are the names of constant values, and ``like`` is a tensor with the dtype of the
+    body. ``there`` and ``given`` have the types of values if the tensor is None, and if it is
+    given. ``dtype`` is that of the body if it has a name, and ``tensors`` are the names of the
     available tensors.
     """
 
     numbers: Mapping[str, Number]
-    kinds: Kinds
-    there: Callable[[Code], Shape | None]
-    given: Callable[[Code], Shape | None]
+    like: Code
+    there: Types
+    given: Types
     dtype: Code | None = None
     tensors: Collection[str] = ()
 
@@ -162,30 +161,25 @@ class Absence:
         found = self.without(code)
         if isinstance(found, Code):
             return found
-        like, shape = self._like(), self._shape(code)
-        if like is None or shape is None:
+        shape = self._shape(code)
+        if shape is None:
             raise TensorNeeded
-        if isinstance(found.value, Code) and self.there(found.value) is not None:
+        if isinstance(found.value, Code) and self.there.shape(found.value) is not None:
             return MethodCall(found.value, "expand", (shape,))
-        return expanded(like, _number_code(found.value), shape, self.dtype)
+        return expanded(self.like, _number_code(found.value), shape, self.dtype)
 
     def _shape(self, code: Code) -> Code | None:
         """Return the shape of a code: of its own ``expand``, or of another tensor."""
         match code:
             case MethodCall(_, "expand", (shape,)) if not self.reads(shape):
                 return shape
-        whole = self.given(code)
-        same = (name for name in self.tensors if self.there(Name(name)) == whole)
+        whole = self.given.shape(code)
+        same = (name for name in self.tensors if self.there.shape(Name(name)) == whole)
         found = None if whole is None else next(same, None)
         return None if found is None else Attribute(Name(found), "shape")
 
     def _has_axes(self, number: Number) -> bool:
-        return isinstance(number, Code) and bool(self.there(number))
-
-    def _like(self) -> Code | None:
-        """Return a tensor with the dtype of the body."""
-        floats = (name for name, kind in self.kinds.known.items() if kind is Kind.FLOAT)
-        return next((Name(name) for name in floats if name not in self.numbers), None)
+        return isinstance(number, Code) and bool(self.there.shape(number))
 
     def _combined(
         self, code: Binary, left: Code | Uniform, right: Code | Uniform
@@ -196,7 +190,7 @@ class Absence:
         if isinstance(left, Code) and isinstance(right, Code):
             return self._of_shape(Binary(code.op, left, right), code)
         one, two = (x.value if isinstance(x, Uniform) else x for x in (left, right))
-        numbers = [isinstance(x, Fraction) or self.kinds.is_number(x) for x in (one, two)]
+        numbers = [isinstance(x, Fraction) or self.there.is_number(x) for x in (one, two)]
         if all(numbers):
             return Uniform(_combine_numbers(code.op, one, two))
         if not all(n or self._is_float(x) for n, x in zip(numbers, (one, two), strict=True)):
@@ -211,7 +205,7 @@ class Absence:
             if self.reads(matrix) or not self.reads(ones):
                 continue
             if self.without(ones) == Uniform(Fraction(1)) and self._is_float(matrix):
-                shape = self.given(matrix)
+                shape = self.given.shape(matrix)
                 axis = place if shape is None else max(place, -len(shape))
                 return self._of_shape(MethodCall(matrix, "sum", (literal(axis),)), code)
         return None
@@ -248,17 +242,16 @@ class Absence:
         mask, then, other = args
         if self.reads(mask) or not self.reads(then) or other is not literal(0):
             return None
-        if self.without(then) != Uniform(Fraction(1)) or self.there(mask) != self.given(chosen):
+        if self.without(then) != Uniform(Fraction(1)):
             return None
-        like = self._like()
-        if like is None:
+        if self.there.shape(mask) != self.given.shape(chosen):
             return None
-        dtype = self.dtype or Attribute(like, "dtype")
+        dtype = self.dtype or Attribute(self.like, "dtype")
         return MethodCall(mask, "sum", (*dims, Keyword("dtype", dtype)))
 
     def _of_shape(self, made: Code, code: Code) -> Code | Uniform:
         """Return the new code if its shape equals or broadcasts to that of the old one."""
-        shape, whole = self.there(made), self.given(code)
+        shape, whole = self.there.shape(made), self.given.shape(code)
         if shape is None or whole is None:
             raise TensorNeeded
         if shape == whole:
@@ -270,7 +263,7 @@ class Absence:
 
     def _is_float(self, code: Number) -> bool:
         """True if the code certainly is a float tensor."""
-        return isinstance(code, Code) and self.kinds.is_float(code)
+        return isinstance(code, Code) and self.there.is_float(code)
 
 
 def _only_moves_elements(code: Code) -> bool:

@@ -7,7 +7,7 @@ both, since rounding is monotone. Arithmetic on a rounded value, or a comparison
 
 So a body of exact values is the same in each dtype. A body of rounded ones has the error of a
 float32 body whose results are rounded last. ``ROUNDED`` holds for bfloat16, since torch's kernels
-compute it in float32 and it has the same range; `_for_kernel` tests for that at run time.
+compute it in float32 and it has the same range; `rt.widened_for_kernel` tests for that at run time.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import isinf
 
 from derive.algebra import substitution
-from derive.algebra.hashcons import Node, node
+from derive.algebra.expr import Node, node
 
 
 class Code(Node):

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
+from derive.notation.operation import Kind
 from derive.program import flop_rules, shape_rules
 from derive.program.flop_rules import Flops, Steps
 from derive.program.shape_rules import Shape, elements
@@ -105,6 +106,8 @@ class TorchOp:
     """Positions of arguments that only decide the selection."""
     in_float32: bool = False
     """Its comparison does not round numbers to half precision."""
+    kind: Kind | None = None
+    """The kind of the result, if it is not that of the operands."""
     over: str = ""
     """How to write the result over the first operand, of the same shape.
 
@@ -157,9 +160,9 @@ def _attends(name: str, shape: Callable[..., Any], flops: Flops, exact: tuple[in
     return _fresh(name, shape, flops, alias=Alias.SEVERAL, **given)
 
 
-def _reduces(name: str, slips: bool = False) -> TorchOp:
+def _reduces(name: str, **named: Any) -> TorchOp:
     given = name, shape_rules.reduce, flop_rules.per_argument_element(0)
-    return _fresh(*given, keeps=True, slips=slips)
+    return _fresh(*given, keeps=True, **named)
 
 
 def _multi_result(name: str, shape: Callable[..., Any], *absent: tuple[int, int]) -> TorchOp:
@@ -185,7 +188,10 @@ def _window_ops() -> Iterator[TorchOp]:
     conv_input = shape_rules.conv_input, flop_rules.conv_input
     conv_weight = shape_rules.conv_weight, flop_rules.conv_weight
     conv_transpose = shape_rules.conv_transpose, flop_rules.conv_transpose
-    for name, rules in (("_conv_of_each", conv), ("_conv_input_of_each", conv_input)):
+    for name, rules in (
+        ("rt.conv_single_channel", conv),
+        ("rt.conv_single_channel_input", conv_input),
+    ):
         yield TorchOp(name, *rules, contracts=True, alias=Alias.FRESH_VIEW)
     for n in (1, 2, 3):
         yield _fresh(f"conv{n}d", *conv, contracts=True, absent=((2, 0),))
@@ -204,13 +210,13 @@ _FUNCTIONS = (
     "frac lgamma log log1p reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh "
     "trunc"
 )
-_READS = "_read_at", "_read_at_if_any"
-_IF_ANY = "_index_added_if_any", "_scatter_added_if_any"
-_INSIDE = "_index_added_inside", "_scatter_added_inside"
+_READS = "rt.read_at", "rt.read_at_if_any"
+_IF_ANY = "rt.index_add_if_any", "rt.scatter_add_if_any"
+_INSIDE = "rt.index_add_inside", "rt.scatter_add_inside"
 _AT: Mapping[str, Any] = {"at_positions": True, "over": "_"}
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
-_OTHERS = "addcmul cumsum hardshrink masked_fill pow threshold _added_product"
+_OTHERS = "addcmul cumsum hardshrink masked_fill pow threshold rt.addmm"
 
 _ROWS = (
     _view("unsqueeze", shape_rules.unsqueeze, light=True, alias=Alias.RESHAPED),
@@ -224,28 +230,33 @@ _ROWS = (
     _view("reshape", shape_rules.expand, alias=Alias.RESHAPED),
     _view("flatten", shape_rules.flatten, alias=Alias.RESHAPED),
     _view("unflatten", shape_rules.unflatten, alias=Alias.RESHAPED),
-    _view("_flatten", shape_rules.flatten, alias=Alias.RESHAPED),
-    _view("_unflatten", shape_rules.unflatten, alias=Alias.RESHAPED),
+    _view("rt.flatten", shape_rules.flatten, alias=Alias.RESHAPED),
+    _view("rt.unflatten", shape_rules.unflatten, alias=Alias.RESHAPED),
     _view("narrow", shape_rules.narrow, free=False, at_positions=True),
-    _view("_run_of", shape_rules.narrow, free=False, at_positions=True),
-    _moves("_window", shape_rules.narrow),
+    _view("rt.narrow", shape_rules.narrow, free=False, at_positions=True),
+    _moves("rt.window", shape_rules.narrow),
     _view("unfold", shape_rules.unfold, free=False, alias=Alias.OVERLAPPING),
     _view("detach", shape_rules.like, free=False),
-    _view("_no_view", shape_rules.like, Alias.SAME),
-    TorchOp("_with_cotangent", shape_rules.like),
-    _view("_copied", shape_rules.like, Alias.SAME, free=False),
+    _view("rt.no_view", shape_rules.like, Alias.SAME),
+    TorchOp("rt.add_cotangent", shape_rules.like),
+    _view("rt.copied", shape_rules.like, Alias.SAME, free=False),
     TorchOp("dim", free=True, light=True),
     _reduces("sum"),
     _reduces("mean"),
     _reduces("logsumexp", slips=True),  # nan where it is -inf
     _fresh("vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True),
-    *map(_reduces, ("prod", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all")),
+    *map(_reduces, ("prod", "max", "min", "amax", "amin")),
+    *(_reduces(name, kind="int") for name in ("argmax", "argmin")),
+    *(_reduces(name, kind="bool") for name in ("any", "all")),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
-    *map(_picks, ("gather", "_gathered_if_any")),
-    _picks("_gathered", alias=Alias.FRESH_VIEW),
-    _picks("_gathered_inside", at_positions=False, alias=Alias.FRESH_VIEW),
-    *(_picks(name, shape_rules.index_select) for name in ("index_select", "_selected_if_any")),
-    _picks("_selected_inside", shape_rules.index_select, at_positions=False),
+    *map(_picks, ("gather", "rt.gather_if_any")),
+    _picks("rt.gather", alias=Alias.FRESH_VIEW),
+    _picks("rt.gather_inside", at_positions=False, alias=Alias.FRESH_VIEW),
+    *(
+        _picks(name, shape_rules.index_select)
+        for name in ("index_select", "rt.index_select_if_any")
+    ),
+    _picks("rt.index_select_inside", shape_rules.index_select, at_positions=False),
     *(_picks(name, shape_rules.read_at) for name in _READS),
     *(_moves(name, shape_rules.like) for name in ("flip", "roll")),
     *(_moves(name, shape_rules.like, over="_") for name in ("tril", "triu")),
@@ -255,20 +266,22 @@ _ROWS = (
     _moves("pad", shape_rules.pad),
     _moves("cat", shape_rules.cat),
     _moves("stack", shape_rules.stack),
-    _moves("_stacked", shape_rules.stack),
+    _moves("rt.stack", shape_rules.stack),
     _fresh("where", None, flop_rules.none),
-    _fresh("_where", None, flop_rules.none),
+    _fresh("rt.where", None, flop_rules.none),
     _each_of("threshold_backward", "grad_input"),
     _moves("select_scatter", shape_rules.like),
     _moves("slice_scatter", shape_rules.like, at_positions=True),
     *(_adds(name, **_AT) for name in ("scatter_add", *_IF_ANY, "scatter_reduce", "index_add")),
-    _adds("_scatter_added", alias=Alias.FRESH_VIEW, **_AT),
+    _adds("rt.scatter_add", alias=Alias.FRESH_VIEW, **_AT),
     *(_adds(name, alias=Alias.FRESH_VIEW) for name in _INSIDE),
     _adds("index_put", 2, **_AT),
     _moves("new_zeros", shape_rules.expand, makes=True),
     _moves("new_full", shape_rules.expand, makes=True),
-    _moves("arange", shape_rules.arange, makes=True),
-    _moves("_positions", shape_rules.arange, makes=True),
+    *(
+        _moves(name, shape_rules.arange, makes=True, kind="int")
+        for name in ("arange", "rt.positions")
+    ),
     _moves("full", shape_rules.single, makes=True),
     _fresh(
         "einsum",
@@ -280,21 +293,21 @@ _ROWS = (
     _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     *_window_ops(),
-    _multi_result("_layer_normed", shape_rules.rows_normalised, (2, 1), (3, 0)),
-    _multi_result("_batch_normed", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
-    _multi_result("_group_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
-    _multi_result("_channel_normed", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
-    _multi_result("_layer_normed_gradients", shape_rules.row_gradients, (5, 1)),
-    _multi_result("_batch_normed_gradients", shape_rules.normalised(1, 2), (4, 1)),
-    _multi_result("_group_normed_gradients", shape_rules.normalised(1, 3), (4, 1)),
-    _multi_result("_channel_normed_gradients", shape_rules.normalised(1, 2), (4, 1)),
-    _attends("_attended", shape_rules.attended, flop_rules.attended, (3, 4)),
+    _multi_result("rt.native_layer_norm", shape_rules.rows_normalised, (2, 1), (3, 0)),
+    _multi_result("rt.native_batch_norm", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
+    _multi_result("rt.native_group_norm", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
+    _multi_result("rt.native_instance_norm", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
+    _multi_result("rt.native_layer_norm_backward", shape_rules.row_gradients, (5, 1)),
+    _multi_result("rt.native_batch_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
+    _multi_result("rt.native_group_norm_backward", shape_rules.normalised(1, 3), (4, 1)),
+    _multi_result("rt.native_instance_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
+    _attends("rt.attention", shape_rules.attended, flop_rules.attended, (3, 4)),
     _attends(
-        *("_attended_gradients", shape_rules.attended_gradients, flop_rules.attended_gradients),
+        *("rt.attention_backward", shape_rules.attended_gradients, flop_rules.attended_gradients),
         (5, 6, 7),
     ),
-    _fresh("_class_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
-    _fresh("_class_loss_slope", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
+    _fresh("rt.nll_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
+    _fresh("rt.nll_loss_backward", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
     _fresh("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
     _fresh("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     _fresh("atan2", slips=True),  # nan at (0, 0)
@@ -308,32 +321,35 @@ _ROWS = (
     _fresh("glu_backward", lambda _, x, *__: x),
     _fresh("softmax", over="out"),
     _fresh("log_softmax", over="out"),
-    TorchOp("_softmax_of", alias=Alias.FRESH_VIEW),
-    TorchOp("_logsoftmax", alias=Alias.FRESH_VIEW),
-    *(TorchOp(f"_{name}softmax_slope", alias=Alias.FRESH_VIEW) for name in ("", "log")),
+    TorchOp("rt.softmax", alias=Alias.FRESH_VIEW),
+    TorchOp("rt.log_softmax", alias=Alias.FRESH_VIEW),
+    *(TorchOp(f"rt.{name}softmax_backward", alias=Alias.FRESH_VIEW) for name in ("", "log_")),
     *(_fresh(f"_{name}softmax_backward_data") for name in ("", "log_")),
     _fresh("hardtanh", limited=True, over="out"),
     *(_fresh(name, limited=True) for name in ("softshrink", "smooth_l1_loss")),
     _fresh("huber_loss", limited=True, slips=True),  # once only
     _fresh("hardsigmoid", slips=True),  # 1/6 in single precision
-    _scans("_product_of_others", Alias.FRESH_VIEW, before=flop_rules.before_others),
-    _scans("_product_before", Alias.FRESH_VIEW, before=flop_rules.before_product),
-    _scans("_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
+    _scans("rt.exclusive_prod", Alias.FRESH_VIEW, before=flop_rules.before_others),
+    _scans("rt.exclusive_cumprod", Alias.FRESH_VIEW, before=flop_rules.before_product),
+    _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _scans(
-        "_decayed_sum", Alias.RESHAPED, flops=flop_rules.recurrence, before=flop_rules.before_decay
+        "rt.decayed_sum",
+        Alias.RESHAPED,
+        flops=flop_rules.recurrence,
+        before=flop_rules.before_decay,
     ),
 )
 
 _MONOTONE = (
-    "_where abs amax amin clamp clamp_max clamp_min hardtanh hardtanh_backward max max_pool1d "
+    "rt.where abs amax amin clamp clamp_max clamp_min hardtanh hardtanh_backward max max_pool1d "
     "max_pool2d max_pool3d maximum min minimum relu threshold_backward where"
 )
 _EXACT = "all any argmax argmin ceil floor frac round sign trunc"
 _ONCE = (
-    "_class_loss _class_loss_slope _log_softmax_backward_data _logsoftmax_slope "
-    "_softmax_backward_data _softmax_of _softmax_slope acos asin atan atan2 avg_pool1d avg_pool2d "
-    "celu cos cosh elu elu_backward exp expm1 gelu gelu_backward glu hardsigmoid hardswish "
-    "hardswish_backward leaky_relu leaky_relu_backward log log1p logsigmoid mean mish "
+    "rt.nll_loss rt.nll_loss_backward _log_softmax_backward_data rt.log_softmax_backward "
+    "_softmax_backward_data rt.softmax rt.softmax_backward acos asin atan atan2 avg_pool1d "
+    "avg_pool2d celu cos cosh elu elu_backward exp expm1 gelu gelu_backward glu hardsigmoid "
+    "hardswish hardswish_backward leaky_relu leaky_relu_backward log log1p logsigmoid mean mish "
     "mish_backward reciprocal selu sigmoid silu silu_backward sin sinh softmax softplus sqrt "
     "square sum sum_to_size tan tanh vector_norm"
 )
@@ -344,22 +360,22 @@ _HALF = {
 }
 _COMPARES = {
     "where": (0,),
-    "_where": (0,),
+    "rt.where": (0,),
     "threshold_backward": (1, 2),
     "hardtanh_backward": (1, 2, 3),
 }
 
+
 _SAID = {
-    "{0}": "no_view with_cotangent copied alike clone dim",
+    "{0}": "no_view add_cotangent copied clone dim",
     "{0}_squared": "square",
     "{0}_at": "select read_at read_at_if_any",
     "{0}_at_{2}": (
-        "gather gathered gathered_if_any gathered_inside index_select selected_if_any "
-        "selected_inside"
+        "gather gather_if_any gather_inside index_select index_select_if_any index_select_inside"
     ),
     "{3}_by_{2}": (
-        "scatter_add scatter_added index_add scatter_added_if_any index_added_if_any "
-        "scatter_added_inside index_added_inside"
+        "scatter_add index_add scatter_add_if_any index_add_if_any scatter_add_inside "
+        "index_add_inside"
     ),
     "extreme_{3}_by_{2}": "scatter_reduce",
     "{2}_placed": "index_put",
@@ -370,15 +386,14 @@ _SAID = {
     "flat_{0}": "flatten",
     "split_{0}": "unflatten",
     "diagonal_of_{0}": "diagonal diag_embed",
-    "part_of_{0}": "narrow run_of window",
+    "part_of_{0}": "narrow window",
     "windows_of_{0}": "unfold",
     "detached_{0}": "detach",
     "flipped_{0}": "flip roll",
     "padded_{0}": "pad",
-    "joined_{0}": "cat stack stacked",
+    "joined_{0}": "cat stack",
     "lower_{0}": "tril",
     "upper_{0}": "triu",
-    "positions_of_{0}": "arange positions",
     "sum_of_{0}": "sum",
     "mean_of_{0}": "mean",
     "norm_of_{0}": "vector_norm",
@@ -388,20 +403,20 @@ _SAID = {
     "argmax_of_{0}": "argmax",
     "argmin_of_{0}": "argmin",
     "clamped_{0}": "clamp clamp_min clamp_max hardtanh",
-    "masked_{0}": "threshold_backward masked masked_fill",
+    "masked_{0}": "threshold_backward mask_ masked_fill",
     "inverse_{0}": "reciprocal",
-    "{0}_through_softmax": "softmax_slope softmax_backward_data",
-    "{0}_through_log_softmax": "logsoftmax_slope log_softmax_backward_data",
-    "softmax_{0}": "softmax softmax_of",
-    "log_softmax_{0}": "log_softmax logsoftmax",
-    "attended": "attended",
-    "normed": "layer_normed batch_normed group_normed channel_normed",
+    "{0}_through_softmax": "softmax_backward _softmax_backward_data",
+    "{0}_through_log_softmax": "log_softmax_backward _log_softmax_backward_data",
+    "attended": "attention",
+    "normed": "native_layer_norm native_batch_norm native_group_norm native_instance_norm",
     "grads": (
-        "layer_normed_gradients batch_normed_gradients group_normed_gradients "
-        "channel_normed_gradients attended_gradients"
+        "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward "
+        "native_instance_norm_backward attention_backward"
     ),
     "conv_of_{0}": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
 }
+"""What a value is, in the words of its arguments: the operations, without ``rt.``."""
+
 _SAID_OF = {name: said for said, names in _SAID.items() for name in names.split()}
 
 
@@ -409,7 +424,7 @@ def _in_half(row: TorchOp) -> TorchOp:
     """Return the row with its name for a reader and its properties in half precision."""
     in_float32 = row.name == "hardtanh_backward"
     compares = _COMPARES.get(row.name, ())
-    half, said = _HALF.get(row.name, ""), _SAID_OF.get(row.name.strip("_"), "")
+    half, said = _HALF.get(row.name, ""), _SAID_OF.get(row.name.removeprefix("rt."), "")
     return replace(row, half=half, said=said, compares=compares, in_float32=in_float32)
 
 

@@ -299,7 +299,7 @@ class _Words:
                 return self._where(x, y)
             case "einsum", [_, *factors]:
                 return "_".join(dict.fromkeys(map(self.operand, factors)))
-            case "quotient", [x, y]:
+            case "ieee_divide", [x, y]:
                 return self._operator(Binary("/", x, y))
         return self._by_template(code, name, args)
 
@@ -387,7 +387,7 @@ def _plain(code: Code) -> Code:
             return Binary(_METHODS[name], x, y)
         case FunctionCall(name, (x, y, *_)) if _bare_name(name) in _METHODS:
             return Binary(_METHODS[_bare_name(name)], x, y)
-        case FunctionCall("_ieee", (Literal(f) | Name(f), *args)):
+        case FunctionCall("rt.ieee_call", (Literal(f) | Name(f), *args)):
             return FunctionCall(f, tuple(args))
         case Binary("or", left, _):
             return _plain(left)

@@ -2,26 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace as changed
+from fractions import Fraction
 from functools import cache
+from itertools import combinations
 from typing import Any
 
-from derive.algebra.expr import Expr
+from derive.algebra.expr import Access, Call, Expr, Index, free_indices, sort_key, tensors
 from derive.algebra.factor import factor
-from derive.calculus.adjoint import Adjoint
+from derive.algebra.match import match
+from derive.algebra.poly import Poly, Term, atom, base_and_power, make_term, poly, scale
+from derive.algebra.rules import Step
+from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.calculus.adjoint import Adjoint, with_subject
+from derive.calculus.lets import Let, Lets, inline
+from derive.calculus.softmax import sums_apart
+from derive.calculus.sum_rules import divided
 from derive.calculus.unit import Unit
 from derive.cost.costs import costs_of
 from derive.errors import no_recursion_leaves
-from derive.notation.operation import Operation
-from derive.notation.options import options
-from derive.notation.original_axes import as_given
+from derive.notation.operation import Operation, options
+from derive.notation.split import as_given
 from derive.program.program import Program
 from derive.program.torch_ops import count
 from derive.reports.formula import DerivationStep, Formula
 from derive.reports.presentation_names import PresentationNames, definitions, shown, steps_of
 from derive.reports.result import Cost
-from derive.reports.shared_gradients import reused, written_in
-from derive.reports.symmetric_kernels import sort_symmetric_reads, symmetric
+
+# --------------------------------------------------------------------------------- shared gradients
+# Express gradients by other gradients, or inline them, whichever is shorter.
+#
+#     grad_b[n] = -G[n]*f(a[n] - b[n])            -grad_a[n]
+#     grad_x[n,c] = .. Sum_n G[n,c]*h[n,c] ..     .. grad_w[c] ..
+#     grad_s[n] = G[n]*y[n]/(2*s[n])              (inlined)
+#     grad_x[n,k] = 2*grad_s[n]*x[n,k] + ..       G[n]*y[n]*x[n,k]/s[n] + ..
+#
+# This is for presentation only: the code computes each gradient on its own.
+
+
+def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tuple[Adjoint, ...]:
+    """Return the gradients, each in terms of others where that is shorter, without cycles."""
+    found = {a.name: a for a in gradients}
+    reads: dict[str, set[str]] = {name: {name} for name in found}
+    for n, a in enumerate(gradients):
+        for m, other in enumerate(gradients):
+            if a.name in reads[other.name]:
+                continue
+            for rule, body in _bodies_by_reference(found[a.name], other, n > m):
+                step = Step("gradient", rule, found[a.name].body, body)
+                own = with_subject((a.name, a.formals), [step])
+                made = changed(found[a.name], body=body, steps=found[a.name].steps.then(own))
+                if length(made) < length(found[a.name]):
+                    found[a.name] = made
+                    for known in reads.values():
+                        known |= reads[other.name] if a.name in known else set()
+                    break
+    return tuple(found.values())
+
+
+def written_in(
+    adjoints: Sequence[Adjoint],
+    gradients: Sequence[Adjoint],
+    length: Callable[[Adjoint], int],
+) -> tuple[list[Adjoint], list[Adjoint]]:
+    """Inline adjoints that are single products with a single reader, where that is shorter.
+
+    Returns the adjoints that remain, and the gradients.
+    """
+    found = {a.name: a for a in (*adjoints, *gradients)}
+    for a in adjoints:
+        readers = [b for b in found.values() if a.name in tensors(b.body)]
+        terms = [t for b in readers for t in b.body.terms if a.name in tensors(t)]
+        if len(terms) != 1 or len(a.body.terms) != 1 or a.body.terms[0].binders:
+            continue
+        (b,) = readers
+        body = inline(b.body, found[a.name].as_let())
+        step = Step("write out", "a name equals its definition", b.body, body)
+        own = with_subject((b.name, b.formals), [step])
+        made = changed(b, body=body, steps=b.steps.then(own, a.steps))
+        if a.name not in tensors(body) and length(made) < length(b) + length(found[a.name]):
+            found[b.name] = made
+            del found[a.name]
+    left = ([found[a.name] for a in every if a.name in found] for every in (adjoints, gradients))
+    return next(left), next(left)
+
+
+def _bodies_by_reference(a: Adjoint, other: Adjoint, later: bool) -> Iterator[tuple[str, Poly]]:
+    """Yield (rule, body) for each body of ``a`` in terms of another gradient.
+
+    Of two gradients that are multiples of each other, the later one refers to the earlier one,
+    unless the earlier one is a multiple of a name already.
+    """
+    plain = all(len(t.factors) == 1 and not t.binders for t in other.body.terms)
+    whole = _multiple(a.body, other) if later and not plain else None
+    if whole is not None:
+        yield "a multiple of a gradient is one of its name", whole
+    elif len(other.body.terms) == 1 and other.body.terms[0].binders:
+        terms = [_with_sum_named(t, other) for t in a.body.terms]
+        if terms != list(a.body.terms):
+            yield "a sum that is a gradient is its name", poly(terms)
+
+
+def _multiple(p: Poly, other: Adjoint) -> Poly | None:
+    """Return c*name if p is c times the other gradient, else None."""
+    if not p.terms or len(p.terms) != len(other.body.terms):
+        return None
+    for c in {abs(t.coef / other.body.terms[0].coef) for t in p.terms}:
+        for signed in (c, -c):
+            name = _matching_access(scale(other.body, signed), p, other)
+            if name is not None:
+                return scale(atom(name), signed)
+    return None
+
+
+def _matching_access(pattern: Poly | Term, target: Poly | Term, other: Adjoint) -> Access | None:
+    """Return an access to the other gradient at the indices where the pattern equals the target."""
+    for binding in match(pattern, target, frozenset(other.formals), {}):
+        if all(i in binding for i in other.formals):
+            return Access(other.name, tuple(binding[i] for i in other.formals))
+    return None
+
+
+def _with_sum_named(t: Term, other: Adjoint) -> Term:
+    """Replace a sum in the term, and its cofactors in the other gradient, by its name."""
+    (definition,) = other.body.terms
+    bound = frozenset(definition.binders)
+    inside = tuple(f for f in definition.factors if free_indices(f) & bound)
+    pattern = Term(Fraction(1), definition.binders, inside)
+    for binders, factors in sums_apart(t):
+        target = make_term(Fraction(1), binders, factors)
+        for binding in match(pattern, target, frozenset(other.formals), {}):
+            if not all(i in binding for i in other.formals):
+                continue
+            outside = [substitute(f, binding) for f in definition.factors if f not in inside]
+            rest = divided([f for f in t.factors if f not in factors], outside)
+            if rest is not None:
+                name = Access(other.name, tuple(binding[i] for i in other.formals))
+                left = [i for i in t.binders if i not in binders]
+                return make_term(t.coef / definition.coef, left, [*rest, name])
+    return t
+
+
+# -------------------------------------------------------------------------------- symmetric kernels
+# Canonical order of the positions of symmetric tensors.
+#
+#     K[i,j] = exp(-sum[k]((x[i,k] - x[j,k])**2))         K[j,i] = K[i,j]
+#
+# This is for presentation only: the code adds reads in both orders.
+
+Symmetric = Mapping[str, tuple[int, int]]
+"""Tensor name to the two axes that may be swapped."""
+
+
+def symmetric(lets: Lets) -> Symmetric:
+    """Return the equations whose value is invariant under swapping two axes of one extent."""
+    found: dict[str, tuple[int, int]] = {}
+    for let in lets.given.values():
+        for at in combinations(range(len(let.formals)), 2):
+            if let.kind == "sum" and let.name not in found and _is_swap_invariant(let, *at):
+                found[let.name] = at
+    return found
+
+
+def _is_swap_invariant(let: Let, m: int, n: int) -> bool:
+    i, j = let.formals[m], let.formals[n]
+    if (i.extent, i.group) != (j.extent, j.group):
+        return False
+    return _even(substitute(let.body, {i: j, j: i})) is _even(let.body)
+
+
+def _even(e: Expr) -> Expr:
+    """Return e with a canonical sign for each base of an even power and each argument of |..|."""
+
+    def chosen(part: Expr) -> Expr:
+        if isinstance(part, Call) and part.function == "abs":
+            return Call("abs", (_canonical_sign(part.args[0]),))
+        base, n = base_and_power(part)
+        return (
+            type(part)(_canonical_sign(base), *part.parts()[1:]) if n % 2 == 0 and n != 0 else part
+        )
+
+    return replace_inside_out(e, chosen)
+
+
+def _canonical_sign(e: Expr) -> Expr:
+    return min(e, scale(e, -1), key=sort_key) if isinstance(e, Poly) else e
+
+
+def sort_symmetric_reads(a: Adjoint, known: Symmetric) -> Adjoint:
+    """Return the adjoint with the positions of symmetric tensors sorted."""
+
+    def turned(part: Expr) -> Expr | None:
+        at = known.get(part.tensor) if isinstance(part, Access) else None
+        if at is None:
+            return None
+        assert isinstance(part, Access)
+        positions = list(part.positions)
+        pair = sorted((positions[n] for n in at), key=_bound_last)
+        for n, p in zip(at, pair, strict=True):
+            positions[n] = p
+        return Access(part.tensor, tuple(positions))
+
+    before: Expr = a.body
+    body = replace(before, turned) if known else before
+    if body is before:
+        return a
+    assert isinstance(body, Poly)
+    step = Step("symmetry", "K[j,i] = K[i,j]", a.body, body)
+    return changed(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), [step])))
+
+
+def _bound_last(e: Expr) -> tuple[object, ...]:
+    return (isinstance(e, Index) and e.name.startswith("_"), sort_key(e))
+
+
+# --------------------------------------------------------------------------------------- derivation
 
 
 def as_formulas(op: Operation) -> tuple[Formula, ...]:

@@ -8,26 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    And,
-    Call,
-    Expr,
-    Guard,
-    Index,
-    Mul,
-    Reduce,
-    Rel,
-    as_expr,
-    free_indices,
-    is_number,
-    num,
-    sort_key,
-    tensors,
-    walk,
-)
-from derive.algebra.factor import factor
+from derive.algebra import expr as ex
+from derive.algebra.factor import factor, to_tree
 from derive.algebra.rules import Step
 from derive.algebra.substitution import (
     fresh,
@@ -36,13 +18,12 @@ from derive.algebra.substitution import (
     replace_inside_out,
     substitute,
 )
-from derive.algebra.to_tree import to_tree
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.alpha_renaming import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
 from derive.notation.operation import Operation
-from derive.notation.original_axes import (
+from derive.notation.split import (
     Given,
     alike,
     given_axes,
@@ -52,11 +33,9 @@ from derive.notation.original_axes import (
 )
 from derive.notation.unparse import unit_letters
 from derive.reports.formula import DerivationStep, Formula
-from derive.show.bounds import bounded
 from derive.show.identities import divisors, share, without_nonzero
 from derive.show.legible import value_of
-from derive.show.powers import Power, in_names, power_of
-from derive.show.sums import gathered, merged, with_means
+from derive.show.rewrites import Power, bounded, gathered, in_names, merged, power_of, with_means
 
 
 @dataclass(frozen=True)
@@ -65,13 +44,13 @@ class PresentationNames:
 
     display_name: Callable[[str], str]
     owners: Mapping[str, Given]
-    letters: Mapping[tuple[str, ...], Index]
+    letters: Mapping[tuple[str, ...], ex.Index]
     """One index for several adjacent ones, keyed by their extents."""
     find: Callable[[str], Let | None]
     """Returns the definition of a name."""
     alike: Mapping[tuple[str, bool], Sequence[str]]
     """The letters of each (extent, is group)."""
-    divisors: frozenset[Expr]
+    divisors: frozenset[ex.Expr]
     """Divisors of the equations, which are therefore nonzero."""
     units: frozenset[str]
     """The letters of axes of size 1, which are printed as position 0."""
@@ -83,7 +62,7 @@ class PresentationNames:
     """The equations that are powers with a symbolic exponent."""
     detaches: bool
     """True if an equation contains detach."""
-    _said: dict[Expr, Expr] = field(default_factory=dict, compare=False)
+    _said: dict[ex.Expr, ex.Expr] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, op: Operation, lets: Lets, adjoints: Sequence[Adjoint] = ()) -> PresentationNames:
@@ -93,14 +72,14 @@ class PresentationNames:
         for adjoint, tensor in lets.derived_from.items():
             if display_name(tensor) in owners:
                 owners[display_name(adjoint)] = owners[display_name(tensor)]
-        below = frozenset(d for e in op.equations for d in divisors(e.body) if is_number(d))
-        parts = (part for e in op.equations for part in walk(e.body))
-        detaches = any(isinstance(part, Call) and part.function == "detach" for part in parts)
+        below = frozenset(d for e in op.equations for d in divisors(e.body) if ex.is_number(d))
+        parts = (part for e in op.equations for part in ex.walk(e.body))
+        detaches = any(isinstance(part, ex.Call) and part.function == "detach" for part in parts)
         whole = frozenset(t.name for t in op.inputs if t.kind == "int")
         whole |= frozenset(e.name for e in op.equations if e.kind == "int")
-        found = (power_of(Access(e.name, e.axes), e.body) for e in op.equations)
+        found = (power_of(ex.Access(e.name, e.axes), e.body) for e in op.equations)
         powers = tuple(p for p in found if p is not None)
-        read = Counter(name for a in adjoints for t in a.body.terms for name in tensors(t))
+        read = Counter(name for a in adjoints for t in a.body.terms for name in ex.tensors(t))
         named = {a.tensor for a in adjoints}
         known = ((lets.get(t), n) for t, n in read.items() if t not in named)
         once = frozenset(
@@ -123,134 +102,138 @@ class PresentationNames:
             detaches,
         )
 
-    def by_value(self, e: Expr) -> Expr:
+    def by_value(self, e: ex.Expr) -> ex.Expr:
         """Return e with each straight-through estimator replaced by its value."""
         return value_of(e) if self.detaches else e
 
-    def written_out(self, e: Expr) -> Expr:
+    def written_out(self, e: ex.Expr) -> ex.Expr:
         """Inline the short sums that the engine named in the tree e.
 
         A logsumexp named by the engine is also inlined where it makes a softmax.
         """
 
-        def opened(part: Expr) -> Expr | None:
-            if isinstance(part, Call) and part.function == "exp":
+        def opened(part: ex.Expr) -> ex.Expr | None:
+            if isinstance(part, ex.Call) and part.function == "exp":
                 return self._as_share(part)
-            let = self.find(part.tensor) if isinstance(part, Access) else None
+            let = self.find(part.tensor) if isinstance(part, ex.Access) else None
             if let is None or not (_is_short(let) or let.name in self.once):
                 return None
-            assert isinstance(part, Access)
+            assert isinstance(part, ex.Access)
             return self.written_out(factor(let.body_at(part.positions)))
 
         return replace(e, opened)
 
-    def _as_share(self, e: Call) -> Expr | None:
+    def _as_share(self, e: ex.Call) -> ex.Expr | None:
         """Inline the logsumexp in e = exp(f - lse) if the result is a softmax."""
 
-        def total(part: Expr) -> Expr | None:
-            let = self.find(part.tensor) if isinstance(part, Access) else None
+        def total(part: ex.Expr) -> ex.Expr | None:
+            let = self.find(part.tensor) if isinstance(part, ex.Access) else None
             if let is None or not let.internal or (let.kind, let.condition) != ("logsumexp", None):
                 return None
-            assert isinstance(part, Access)
+            assert isinstance(part, ex.Access)
             body = substitute(let.body, dict(zip(let.formals, part.positions, strict=True)))
-            return Reduce(let.kind, let.binders, factor(body))
+            return ex.Reduce(let.kind, let.binders, factor(body))
 
         made = (
-            Call("exp", (replace(as_expr(e.args[0]), total),)) if isinstance(e.args[0], Add) else e
+            ex.Call("exp", (replace(ex.as_expr(e.args[0]), total),))
+            if isinstance(e.args[0], ex.Add)
+            else e
         )
         return None if made is e or share((made,)) == (made,) else made
 
-    def _in_words(self, e: Expr) -> Expr:
+    def _in_words(self, e: ex.Expr) -> ex.Expr:
         if e not in self._said:
             # A step ends with the expression that the next one begins with.
             self._said[e] = on_given_axes(renamed(e, self.display_name), self.owners)
         return self._said[e]
 
-    def _apart(self, axes: Sequence[Expr]) -> dict[Index, Expr]:
+    def _apart(self, axes: Sequence[ex.Expr]) -> dict[ex.Index, ex.Expr]:
         """Rename axes whose display name a later axis has."""
         taken: set[str] = set()
-        found: dict[Index, Expr] = {}
+        found: dict[ex.Index, ex.Expr] = {}
         for i in reversed(axes):
             new = i
-            while isinstance(new, Index) and self.display_name(new.name) in taken:
-                new = Index(f"{new.name}'", new.extent, new.group)
-            if isinstance(i, Index) and isinstance(new, Index):
+            while isinstance(new, ex.Index) and self.display_name(new.name) in taken:
+                new = ex.Index(f"{new.name}'", new.extent, new.group)
+            if isinstance(i, ex.Index) and isinstance(new, ex.Index):
                 taken.add(self.display_name(new.name))
                 if new is not i:
                     found[i] = new
         return found
 
     def equation(
-        self, name: str, axes: Sequence[Expr], *bodies: Expr
-    ) -> tuple[str, tuple[Expr, ...], tuple[Expr, ...]]:
+        self, name: str, axes: Sequence[ex.Expr], *bodies: ex.Expr
+    ) -> tuple[str, tuple[ex.Expr, ...], tuple[ex.Expr, ...]]:
         """Return (name, axes, bodies) of name[axes] = body in the user's names."""
-        whole: list[Expr] = [Access(name, tuple(axes)), *bodies]
+        whole: list[ex.Expr] = [ex.Access(name, tuple(axes)), *bodies]
         names = self._apart(axes)
         if names:
             whole = [substitute(e, names) for e in whole]
         display_names = [self._in_words(e) for e in whole]
         access, *rest = with_letters(display_names, self.letters)
-        assert isinstance(access, Access)
-        read = frozenset[Index]().union(*map(free_indices, rest))
-        shown = (num(0) if self._is_unit(p) and p not in read else p for p in access.positions)
+        assert isinstance(access, ex.Access)
+        read = frozenset[ex.Index]().union(*map(ex.free_indices, rest))
+        shown = (ex.num(0) if self._is_unit(p) and p not in read else p for p in access.positions)
         return access.tensor, tuple(shown), tuple(rest)
 
-    def _is_unit(self, position: Expr) -> bool:
-        return isinstance(position, Index) and position.extent in self.units
+    def _is_unit(self, position: ex.Expr) -> bool:
+        return isinstance(position, ex.Index) and position.extent in self.units
 
-    def in_own_letters(self, e: Expr, axes: Sequence[Expr]) -> Expr:
+    def in_own_letters(self, e: ex.Expr, axes: Sequence[ex.Expr]) -> ex.Expr:
         """Return the right side of an equation with bound indices in the operation's letters."""
-        return self._in_own(e, frozenset(i.name for part in (e, *axes) for i in free_indices(part)))
+        return self._in_own(
+            e, frozenset(i.name for part in (e, *axes) for i in ex.free_indices(part))
+        )
 
-    def _in_own(self, e: Expr, taken: frozenset[str]) -> Expr:
+    def _in_own(self, e: ex.Expr, taken: frozenset[str]) -> ex.Expr:
         """Rename each bound index whose letter is taken to another letter of its extent.
 
         Σₘ s[n,m] for Σₙ′ s[n,n′], where the operation has the letters n and m for one extent.
         """
-        if not isinstance(e, Reduce):
-            made: Expr = e.map(lambda part: self._in_own(part, taken))
+        if not isinstance(e, ex.Reduce):
+            made: ex.Expr = e.map(lambda part: self._in_own(part, taken))
             return made
         own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in e.indices}
-        found: dict[Index, str] = {}
+        found: dict[ex.Index, str] = {}
         # Indices that keep their letters go first.
         for i in sorted(e.indices, key=lambda i: own[i] in taken):
             letters = (own[i], *self.alike.get((i.extent, i.group), ()), primed(own[i], taken))
             found[i] = next(letter for letter in letters if letter not in taken)
             taken |= {found[i]}
-        indices = tuple(Index(found[i], i.extent, i.group) for i in e.indices)
-        names: dict[Index, Expr] = dict(zip(e.indices, indices, strict=True))
+        indices = tuple(ex.Index(found[i], i.extent, i.group) for i in e.indices)
+        names: dict[ex.Index, ex.Expr] = dict(zip(e.indices, indices, strict=True))
         body, condition = substitute(e.body, names), e.condition
         if condition is not None:
             condition = self._in_own(substitute(condition, names), taken)
-        return Reduce(e.kind, indices, self._in_own(body, taken), condition)
+        return ex.Reduce(e.kind, indices, self._in_own(body, taken), condition)
 
 
 def _is_short(let: Let) -> bool:
     """True if the let is a sum named by the engine and short enough to be an operand."""
     if not is_named_sum(let):
         return False
-    return not any(t.binders for t in let.body.terms) and len(list(walk(let.body))) <= _SHORT
+    return not any(t.binders for t in let.body.terms) and len(list(ex.walk(let.body))) <= _SHORT
 
 
 _SHORT = 24
 
 
-def _factored_tree(e: Expr) -> Expr:
+def _factored_tree(e: ex.Expr) -> ex.Expr:
     """Return e as a tree, the tensors of each product sorted (cotangents first).
 
     A factor common to most terms is factored out first.
     """
 
-    def ordered(part: Expr) -> Expr:
-        if not isinstance(part, Mul):
+    def ordered(part: ex.Expr) -> ex.Expr:
+        if not isinstance(part, ex.Mul):
             return part
-        args = [a for p in part.args for a in (p.args if isinstance(p, Mul) else (p,))]
-        given = [a for a in args if isinstance(a, Access)]
-        read = sorted(given, key=sort_key) if len(given) > 1 else given
+        args = [a for p in part.args for a in (p.args if isinstance(p, ex.Mul) else (p,))]
+        given = [a for a in args if isinstance(a, ex.Access)]
+        read = sorted(given, key=ex.sort_key) if len(given) > 1 else given
         if read == given and len(args) == len(part.args):
             return part
         left = iter(read)
-        return Mul(tuple(next(left) if isinstance(a, Access) else a for a in args))
+        return ex.Mul(tuple(next(left) if isinstance(a, ex.Access) else a for a in args))
 
     return replace_inside_out(factor(e), ordered)
 
@@ -274,7 +257,7 @@ def shown(adjoint: Adjoint, speech: PresentationNames) -> Formula:
     bare = in_names(f.body, speech.powers)
     f = _with_step(f, "power", "b^(n − p) = y·b^n where y = b^(−p), (b^(1/p))^p = b", bare)
     f = _with_step(f, "bound", "[x ≥ e]/x = [x ≥ e]/max(x, e)", bounded(f.body))
-    if not any(isinstance(part, Reduce) for part in walk(f.body)):
+    if not any(isinstance(part, ex.Reduce) for part in ex.walk(f.body)):
         return f
     bare = gathered(f.body, speech.integers)
     read = _with_step(f, "gather", "Σᵥ [s = v]·f(v) = f(s), 0 where s is no v", bare)
@@ -284,14 +267,14 @@ def shown(adjoint: Adjoint, speech: PresentationNames) -> Formula:
     return dataclasses.replace(f, body=speech.in_own_letters(f.body, f.axes))
 
 
-def _with_step(f: Formula, rule: str, states: str, body: Expr) -> Formula:
+def _with_step(f: Formula, rule: str, states: str, body: ex.Expr) -> Formula:
     """Return the formula with another body and one more step, or itself if nothing changed."""
     if body is f.body:
         return f
     return dataclasses.replace(f, body=body, told=partial(_appended_step, f, rule, states, body))
 
 
-def _appended_step(f: Formula, rule: str, states: str, body: Expr) -> tuple[DerivationStep, ...]:
+def _appended_step(f: Formula, rule: str, states: str, body: ex.Expr) -> tuple[DerivationStep, ...]:
     return (*f.steps, DerivationStep(f.name, f.axes, rule, states, f.body, body))
 
 
@@ -322,7 +305,7 @@ def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep,
 
 def steps_of(log: Sequence[Step], speech: PresentationNames) -> tuple[DerivationStep, ...]:
     """Return the steps; all steps of one subject use the same letters."""
-    about: dict[tuple[str, tuple[Index, ...]], list[Step]] = {}
+    about: dict[tuple[str, tuple[ex.Index, ...]], list[Step]] = {}
     for step in log:
         about.setdefault(step.subject, []).append(step)
     told: dict[Step, DerivationStep] = {}
@@ -342,31 +325,31 @@ def _let_formula(let: Let, speech: PresentationNames) -> Formula:
         (k,) = let.binders
         other = fresh(k, let.formals)
         body = substitute(body, {k: other})
-        apart: Expr = Rel("!=", other, k)
+        apart: ex.Expr = ex.Rel("!=", other, k)
         if condition is not None:
-            apart = And((substitute(condition, {k: other}), apart))
-        body = Reduce("prod", (other,), body, apart)
+            apart = ex.And((substitute(condition, {k: other}), apart))
+        body = ex.Reduce("prod", (other,), body, apart)
     elif let.kind != "sum":
-        body = Reduce(let.kind, let.binders, body, condition)
+        body = ex.Reduce(let.kind, let.binders, body, condition)
     name, axes, (body,) = speech.equation(let.name, let.formals, body)
     return Formula(name, axes, body)
 
 
-def _unguarded_tensors(e: Expr) -> set[str]:
+def _unguarded_tensors(e: ex.Expr) -> set[str]:
     """Return the tensors read inside e, except in conditions that only guard positions."""
     found: set[str] = set()
-    pending, met = [e], set[Expr]()
+    pending, met = [e], set[ex.Expr]()
     while pending:
         part = pending.pop()
         if part not in met:
             met.add(part)
-            found |= {part.tensor} if isinstance(part, Access) else set()
-            pending += [part.position] if isinstance(part, Guard) else part.parts()
+            found |= {part.tensor} if isinstance(part, ex.Access) else set()
+            pending += [part.position] if isinstance(part, ex.Guard) else part.parts()
     return found
 
 
 def definitions(
-    lets: Lets, expressions: Sequence[Expr], speech: PresentationNames
+    lets: Lets, expressions: Sequence[ex.Expr], speech: PresentationNames
 ) -> tuple[Formula, ...]:
     """Return the engine's definitions that the expressions read, in order of definition."""
     wanted: set[str] = set()

@@ -13,31 +13,7 @@ from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
 from itertools import count
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    And,
-    Call,
-    Composite,
-    Const,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    free_indices,
-    num,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.substitution import primed, replace, substitute
 from derive.show.identities import AxisFunction
 from derive.show.legible import legible
@@ -55,50 +31,50 @@ _DIGITS = 17
 _DIGITS_OF_SINGLE = 9
 
 
-def unicode(e: Expr) -> str:
+def unicode(e: ex.Expr) -> str:
     """e as text: ``Σₖ A[i,k]·B[k,j]``."""
     return _expression(e, "unicode")
 
 
-def latex(e: Expr) -> str:
+def latex(e: ex.Expr) -> str:
     r"""e as LaTeX (with amsmath): ``\sum_{k} A_{i,k} \, B_{k,j}``."""
     return _expression(e, "latex")
 
 
-def mathml(e: Expr) -> str:
+def mathml(e: ex.Expr) -> str:
     """e as a MathML element."""
     return _expression(e, "mathml")
 
 
-def equation(name: str, axes: Sequence[Expr], body: Expr, style: str = "unicode") -> str:
+def equation(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str = "unicode") -> str:
     """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``."""
     target = STYLES[style]
     return target.whole(target.relations["=="].join(sides(name, axes, body, style)))
 
 
-def sides(name: str, axes: Sequence[Expr], body: Expr, style: str) -> tuple[str, str]:
+def sides(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str) -> tuple[str, str]:
     """Return the left and the right side of the equation name[axes] = body."""
-    left, right = _display_letters(Access(name, tuple(axes)), legible(body))
+    left, right = _display_letters(ex.Access(name, tuple(axes)), legible(body))
     right = _in_order_of(left, right)
     printer = _Printer(STYLES[style])
     return printer.text(left), printer.text(right)
 
 
-def _expression(e: Expr, style: str) -> str:
+def _expression(e: ex.Expr, style: str) -> str:
     target = STYLES[style]
     (shown,) = _display_letters(legible(e))
     return target.whole(_Printer(target).text(shown))
 
 
-def _in_order_of(left: Expr, e: Expr) -> Expr:
+def _in_order_of(left: ex.Expr, e: ex.Expr) -> ex.Expr:
     """Order the indices of each delta as the axes on the left."""
-    letters = [i for i in walk(left) if isinstance(i, Index)]
-    places: dict[Expr, int] = {i: n for n, i in enumerate(letters)}
+    letters = [i for i in ex.walk(left) if isinstance(i, ex.Index)]
+    places: dict[ex.Expr, int] = {i: n for n, i in enumerate(letters)}
 
-    def turned(part: Expr) -> Expr | None:
-        if not isinstance(part, Delta) or {part.axis, part.position} - places.keys():
+    def turned(part: ex.Expr) -> ex.Expr | None:
+        if not isinstance(part, ex.Delta) or {part.axis, part.position} - places.keys():
             return None
-        return Delta(*sorted((part.axis, part.position), key=places.__getitem__))
+        return ex.Delta(*sorted((part.axis, part.position), key=places.__getitem__))
 
     return replace(e, turned)
 
@@ -106,17 +82,17 @@ def _in_order_of(left: Expr, e: Expr) -> Expr:
 # Names for display
 
 
-def _display_letters(*expressions: Expr) -> list[Expr]:
+def _display_letters(*expressions: ex.Expr) -> list[ex.Expr]:
     """Rename machine names to letters, and bound indices that shadow a name in scope."""
-    every = [e for expression in expressions for e in walk(expression)]
-    taken = {e.tensor for e in every if isinstance(e, Access)}
-    taken |= {e.name for e in every if isinstance(e, Param)}
-    free: dict[Index, None] = {}
+    every = [e for expression in expressions for e in ex.walk(expression)]
+    taken = {e.tensor for e in every if isinstance(e, ex.Access)}
+    taken |= {e.name for e in every if isinstance(e, ex.Param)}
+    free: dict[ex.Index, None] = {}
     for expression in expressions:
-        outside = free_indices(expression)
-        free |= {i: None for i in walk(expression) if isinstance(i, Index) and i in outside}
+        outside = ex.free_indices(expression)
+        free |= {i: None for i in ex.walk(expression) if isinstance(i, ex.Index) and i in outside}
     taken |= {i.name for i in free if not _is_machine(i)}
-    renaming: dict[Index, Expr] = {}
+    renaming: dict[ex.Index, ex.Expr] = {}
     for index in free:
         if _is_machine(index):
             renaming[index] = new = _unused_letter(index, taken)
@@ -124,22 +100,22 @@ def _display_letters(*expressions: Expr) -> list[Expr]:
     return [_relabel(substitute(e, renaming), frozenset(taken)) for e in expressions]
 
 
-def _is_machine(index: Index) -> bool:
+def _is_machine(index: ex.Index) -> bool:
     return index.name.startswith("_")
 
 
-def _unused_letter(index: Index, taken: Container[str]) -> Index:
+def _unused_letter(index: ex.Index, taken: Container[str]) -> ex.Index:
     """Rename an index to its own letter, or its extent's, with primes until it is new."""
     name = index.name.rstrip("'")
     if name.startswith("_"):
         name = index.extent.strip("_'") or "i"
-    return Index(primed(name, taken), index.extent, index.group)
+    return ex.Index(primed(name, taken), index.extent, index.group)
 
 
-def _relabel(e: Expr, taken: frozenset[str]) -> Expr:
+def _relabel(e: ex.Expr, taken: frozenset[str]) -> ex.Expr:
     """Rename each bound index to a letter that is free in its scope."""
-    if isinstance(e, Reduce):
-        renaming: dict[Index, Expr] = {}
+    if isinstance(e, ex.Reduce):
+        renaming: dict[ex.Index, ex.Expr] = {}
         indices = []
         for index in e.indices:
             new = _unused_letter(index, taken)
@@ -149,8 +125,8 @@ def _relabel(e: Expr, taken: frozenset[str]) -> Expr:
         body, condition = substitute(e.body, renaming), e.condition
         if condition is not None:
             condition = _relabel(substitute(condition, renaming), taken)
-        return Reduce(e.kind, tuple(indices), _relabel(body, taken), condition)
-    result: Expr = e.map(lambda part: _relabel(part, taken))
+        return ex.Reduce(e.kind, tuple(indices), _relabel(body, taken), condition)
+    result: ex.Expr = e.map(lambda part: _relabel(part, taken))
     return result
 
 
@@ -160,64 +136,64 @@ class _Printer:
     def __init__(self, style: Style) -> None:
         self.style = style
 
-    def text(self, e: Expr, least: int = _OR) -> str:
+    def text(self, e: ex.Expr, least: int = _OR) -> str:
         """e, in parentheses where it binds looser than ``least``."""
         text, precedence = self.show(e)
         return text if precedence >= least else self.style.fence(text)
 
-    def inside(self, e: Expr, least: int) -> str:
+    def inside(self, e: ex.Expr, least: int) -> str:
         """Return e without parentheses if the style encloses it (fractions, roots)."""
         return self.text(e, _OR if self.style.encloses else least)
 
-    def show(self, e: Expr) -> tuple[str, int]:
+    def show(self, e: ex.Expr) -> tuple[str, int]:
         """Return the text of e and its precedence."""
         style = self.style
         match e:
-            case Num() | Mul() | Pow(_, Num()):
+            case ex.Num() | ex.Mul() | ex.Pow(_, ex.Num()):
                 return self.product(e)
-            case Add(args):
+            case ex.Add(args):
                 return self.sum(args)
-            case Const(name):
+            case ex.Const(name):
                 return style.constants.get(name, name), _ATOM
-            case Index(name) | Param(name):
+            case ex.Index(name) | ex.Param(name):
                 return style.name(name), _ATOM
-            case Size(extent):
+            case ex.Size(extent):
                 return style.size(style.name(extent)), _ATOM
-            case Access(tensor, positions):
+            case ex.Access(tensor, positions):
                 name = style.name(tensor)
                 texts = [self.position(p) for p in positions]
                 return (style.subscript(name, texts) if texts else name), _ATOM
-            case Delta(axis, position):
+            case ex.Delta(axis, position):
                 return style.delta([self.position(axis), self.position(position)]), _ATOM
-            case Composite():
+            case ex.Composite():
                 return self.position(e), _ATOM
-            case Pow(base, exponent) | Call("pow", (base, exponent)):
+            case ex.Pow(base, exponent) | ex.Call("pow", (base, exponent)):
                 return self.power(base, exponent)
-            case Call("floordiv", (a, b)):
+            case ex.Call("floordiv", (a, b)):
                 quotient = style.fraction(self.inside(a, _MUL), self.inside(b, _POW))
                 return style.call("floor", [quotient]), _ATOM
-            case Call(function, args):
+            case ex.Call(function, args):
                 return style.call(function, [self.text(a) for a in args]), _ATOM
-            case Reduce():
+            case ex.Reduce():
                 return self.reduction(e)
             case AxisFunction(kind, indices, body, condition):
                 return self.operator(kind, indices, condition) + style.fence(self.text(body)), _ATOM
-            case Where(condition, then, other):
+            case ex.Where(condition, then, other):
                 return style.where(*map(self.text, (condition, then, other))), _ATOM
-            case Iverson(condition):
+            case ex.Iverson(condition):
                 return style.fence(self.text(condition), "[", "]"), _ATOM
-            case Rel(op, left, right):
+            case ex.Rel(op, left, right):
                 sides = self.text(left, _ADD), self.text(right, _ADD)
                 return style.relations[op].join(sides), _REL
-            case And(args):
+            case ex.And(args):
                 return self.conjunction(args)
-            case Or(args):
+            case ex.Or(args):
                 return style.disjunction.join(self.text(a, _AND) for a in args) or "false", _OR
-            case Not(arg):
+            case ex.Not(arg):
                 return style.negation + self.text(arg, _ATOM), _NOT
         raise TypeError(f"{type(e).__name__} cannot be printed; convert it to a tree first: {e}")
 
-    def conjunction(self, args: Sequence[Expr]) -> tuple[str, int]:
+    def conjunction(self, args: Sequence[ex.Expr]) -> tuple[str, int]:
         """Print a conjunction; a ≤ x and x ≤ b becomes a chain."""
         texts: list[str] = []
         left = list(args)
@@ -228,31 +204,31 @@ class _Printer:
                 texts.append(self.text(first, _NOT))
                 continue
             left.remove(ends[0])
-            assert isinstance(first, Rel) and isinstance(ends[0], Rel)
+            assert isinstance(first, ex.Rel) and isinstance(ends[0], ex.Rel)
             low = self.text(first.right, _ADD) + self.style.relations[_TURNED[first.op]]
             texts.append(low + self.text(ends[0], _REL))
         precedence = _AND if len(texts) > 1 else _REL
         return self.style.conjunction.join(texts) or "true", precedence
 
-    def position(self, e: Expr) -> str:
+    def position(self, e: ex.Expr) -> str:
         """Print a position of an access; groups and composites are marked."""
-        if isinstance(e, Composite):
+        if isinstance(e, ex.Composite):
             return self.style.composite([self.part(part) for part in e.args])
-        if isinstance(e, Index) and e.group:
+        if isinstance(e, ex.Index) and e.group:
             return self.style.group(self.style.name(e.name))
         return self.text(e)
 
-    def part(self, e: Expr) -> str:
+    def part(self, e: ex.Expr) -> str:
         """Print a position on one part of a composite axis: ((1 − r) d)."""
-        starred = isinstance(e, Index | Composite)
+        starred = isinstance(e, ex.Index | ex.Composite)
         return self.position(e) if starred else self.text(e, _ATOM)
 
-    def sum(self, args: Sequence[Expr]) -> tuple[str, int]:
+    def sum(self, args: Sequence[ex.Expr]) -> tuple[str, int]:
         """Print a sum: positive terms, then negative ones, then terms with a Σ.
 
         A constant follows a difference of tensors: a − b + eps. A positive term comes first.
         """
-        terms = [_split_product(term) for term in _associative_operands(Add, args)]
+        terms = [_split_product(term) for term in _associative_operands(ex.Add, args)]
         signs = {term.coefficient < 0 for term in terms if term.varies}
         terms.sort(
             key=lambda term: (
@@ -272,7 +248,7 @@ class _Printer:
             text += sign + self.term(term)
         return (text, _ADD) if terms else (self.style.number("0"), _ATOM)
 
-    def product(self, e: Expr) -> tuple[str, int]:
+    def product(self, e: ex.Expr) -> tuple[str, int]:
         """Print coefficient*factors/divisors*sums, the sign in front."""
         parts = _split_product(e)
         if parts.coefficient < 0:
@@ -293,7 +269,7 @@ class _Printer:
         decimal = _decimal(size)
         number = decimal or str(size.numerator)
         if decimal is None and size.denominator != 1:
-            bottom.insert(0, num(size.denominator))
+            bottom.insert(0, ex.num(size.denominator))
         lone = not (top or bottom or parts.prefixed)
         texts = [style.number(number)] if number != "1" or lone else []
         pieces = len(texts) + len(top)
@@ -317,24 +293,24 @@ class _Printer:
         texts += [self.text(factor, _MUL if alone else _ATOM) for factor in parts.prefixed]
         return style.times.join(texts), _MUL
 
-    def factor(self, e: Expr) -> tuple[str, int]:
+    def factor(self, e: ex.Expr) -> tuple[str, int]:
         """Print a single factor that is neither a number nor a product."""
-        return self.power(e.base, e.exponent) if isinstance(e, Pow) else self.show(e)
+        return self.power(e.base, e.exponent) if isinstance(e, ex.Pow) else self.show(e)
 
-    def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
-        if exponent is num(Fraction(1, 2)):
-            return self.style.root(self.text(base), isinstance(base, Num | Const)), _ATOM
+    def power(self, base: ex.Expr, exponent: ex.Expr) -> tuple[str, int]:
+        if exponent is ex.num(Fraction(1, 2)):
+            return self.style.root(self.text(base), isinstance(base, ex.Num | ex.Const)), _ATOM
         _, precedence = self.show(exponent)
         above = self.text(exponent)
         return self.style.power(self.text(base, _ATOM), above, precedence == _ATOM), _POW
 
-    def reduction(self, e: Reduce) -> tuple[str, int]:
+    def reduction(self, e: ex.Reduce) -> tuple[str, int]:
         operator = self.operator(e.kind, e.indices, e.condition)
         if e.kind in _PREFIX:
             return self.style.prefix(operator, self.text(e.body, _MUL)), _MUL
         return operator + self.style.fence(self.text(e.body)), _ATOM
 
-    def operator(self, kind: str, indices: Sequence[Index], condition: Expr | None) -> str:
+    def operator(self, kind: str, indices: Sequence[ex.Index], condition: ex.Expr | None) -> str:
         """Print the sign of a reduction, or of a softmax, with its indices and condition."""
         letters = [self.position(index) for index in indices]
         under = None if condition is None else self.text(condition)
@@ -344,9 +320,9 @@ class _Printer:
 _TURNED = {">": "<", ">=": "<="}
 
 
-def _is_chain(a: Expr, b: Expr) -> bool:
+def _is_chain(a: ex.Expr, b: ex.Expr) -> bool:
     """True if a is x > low or x ≥ low and b is x < high or x ≤ high."""
-    if not isinstance(a, Rel) or not isinstance(b, Rel):
+    if not isinstance(a, ex.Rel) or not isinstance(b, ex.Rel):
         return False
     return a.left is b.left and a.op in _TURNED and b.op in ("<", "<=")
 
@@ -356,31 +332,31 @@ class _ProductParts:
 
     def __init__(self) -> None:
         self.coefficient = Fraction(1)
-        self.factors: list[Expr] = []
-        self.divisors: list[Expr] = []
-        self.prefixed: list[Expr] = []
+        self.factors: list[ex.Expr] = []
+        self.divisors: list[ex.Expr] = []
+        self.prefixed: list[ex.Expr] = []
 
     @property
     def varies(self) -> bool:
         """True if the product contains a tensor or an index."""
-        parts = (p for e in (*self.factors, *self.divisors, *self.prefixed) for p in walk(e))
-        return any(isinstance(p, Access | Index) for p in parts)
+        parts = (p for e in (*self.factors, *self.divisors, *self.prefixed) for p in ex.walk(e))
+        return any(isinstance(p, ex.Access | ex.Index) for p in parts)
 
 
-def _split_product(e: Expr) -> _ProductParts:
+def _split_product(e: ex.Expr) -> _ProductParts:
     parts = _ProductParts()
-    for factor in _associative_operands(Mul, (e,)):
-        if isinstance(factor, Num):
+    for factor in _associative_operands(ex.Mul, (e,)):
+        if isinstance(factor, ex.Num):
             parts.coefficient *= factor.value
-        elif isinstance(factor, Reduce) and factor.kind in _PREFIX:
+        elif isinstance(factor, ex.Reduce) and factor.kind in _PREFIX:
             parts.prefixed.append(factor)
         elif (
-            isinstance(factor, Pow)
-            and isinstance(factor.exponent, Num)
+            isinstance(factor, ex.Pow)
+            and isinstance(factor.exponent, ex.Num)
             and factor.exponent.value < 0
         ):
             power = -factor.exponent.value
-            parts.divisors.append(factor.base if power == 1 else Pow(factor.base, num(power)))
+            parts.divisors.append(factor.base if power == 1 else ex.Pow(factor.base, ex.num(power)))
         else:
             parts.factors.append(factor)
     parts.factors.sort(key=_factor_rank)
@@ -388,17 +364,23 @@ def _split_product(e: Expr) -> _ProductParts:
     return parts
 
 
-def _factor_rank(factor: Expr) -> int:
+def _factor_rank(factor: ex.Expr) -> int:
     """Sort key: numbers before masks before everything else."""
-    base = factor.base if isinstance(factor, Pow) and isinstance(factor.exponent, Num) else factor
-    if isinstance(base, Num | Const) or isinstance(factor, Size | Param):
+    base = (
+        factor.base
+        if isinstance(factor, ex.Pow) and isinstance(factor.exponent, ex.Num)
+        else factor
+    )
+    if isinstance(base, ex.Num | ex.Const) or isinstance(factor, ex.Size | ex.Param):
         return 0
-    return 1 if isinstance(factor, Iverson) else 2
+    return 1 if isinstance(factor, ex.Iverson) else 2
 
 
-def _associative_operands(kind: type[Add] | type[Mul], args: Iterable[Expr]) -> list[Expr]:
+def _associative_operands(
+    kind: type[ex.Add] | type[ex.Mul], args: Iterable[ex.Expr]
+) -> list[ex.Expr]:
     """Return the operands of nested sums or products, in order."""
-    flat: list[Expr] = []
+    flat: list[ex.Expr] = []
     for arg in args:
         flat += _associative_operands(kind, arg.args) if isinstance(arg, kind) else [arg]
     return flat

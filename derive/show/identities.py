@@ -17,56 +17,33 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 
+from derive.algebra import expr as ex
 from derive.algebra.affine import Polynomial
-from derive.algebra.expr import (
-    Access,
-    Add,
-    Call,
-    Const,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Num,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    factors_of,
-    free_indices,
-    num,
-    product_of,
-    sum_of,
-)
 from derive.algebra.factor import over_roots, roots_joined
-from derive.algebra.hashcons import node
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import raised
 from derive.algebra.substitution import replace, substitute
 
 
-@node
-class AxisFunction(Expr):
+@ex.node
+class AxisFunction(ex.Expr):
     """A function along some indices with one value per position: a softmax."""
 
     kind: str
-    indices: tuple[Index, ...]
-    body: Expr
-    condition: Expr | None = None
+    indices: tuple[ex.Index, ...]
+    body: ex.Expr
+    condition: ex.Expr | None = None
 
 
 # A softmax
 
 
-def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
+def share(args: Sequence[ex.Expr]) -> tuple[ex.Expr, ...]:
     """Replace exp(f - logsumexp f) by softmax f in the factors of a product.
 
     If the sum has a condition, the product must have the same condition as a bracket.
     """
-    brackets = [a for a in args if isinstance(a, Iverson)]
+    brackets = [a for a in args if isinstance(a, ex.Iverson)]
     for call in args:
         for made, condition in _softmax_matches(call):
             gone = [b for b in brackets if b.condition is condition]
@@ -75,18 +52,22 @@ def share(args: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(args)
 
 
-def _softmax_matches(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
+def _softmax_matches(call: ex.Expr) -> Iterator[tuple[AxisFunction, ex.Expr | None]]:
     """Yield (softmax, its condition) if the call is exp(f - logsumexp f)."""
-    if not isinstance(call, Call) or call.function != "exp" or not isinstance(call.args[0], Add):
+    if (
+        not isinstance(call, ex.Call)
+        or call.function != "exp"
+        or not isinstance(call.args[0], ex.Add)
+    ):
         return
     terms = call.args[0].args
     for t in terms:
-        sign, *rest = factors_of(t)
-        total = rest[0] if len(rest) == 1 and sign is num(-1) else None
-        if not isinstance(total, Reduce) or total.kind != "logsumexp":
+        sign, *rest = ex.factors_of(t)
+        total = rest[0] if len(rest) == 1 and sign is ex.num(-1) else None
+        if not isinstance(total, ex.Reduce) or total.kind != "logsumexp":
             continue
-        f = sum_of([a for a in terms if a is not t])
-        outside = sorted(free_indices(f) - free_indices(total), key=lambda i: i.name)
+        f = ex.sum_of([a for a in terms if a is not t])
+        outside = sorted(ex.free_indices(f) - ex.free_indices(total), key=lambda i: i.name)
         fits = ([k for k in outside if _same_range(i, k)] for i in total.indices)
         for along in product(*fits):
             here = dict(zip(total.indices, along, strict=True))
@@ -95,94 +76,96 @@ def _softmax_matches(call: Expr) -> Iterator[tuple[AxisFunction, Expr | None]]:
                 yield AxisFunction("softmax", along, f, condition), condition
 
 
-def _same_range(one: Index, other: Index) -> bool:
+def _same_range(one: ex.Index, other: ex.Index) -> bool:
     return (one.extent, one.group) == (other.extent, other.group)
 
 
 # Functions
 
 
-def one_sided(e: Call) -> Expr:
+def one_sided(e: ex.Call) -> ex.Expr:
     """Return a clamp with one bound as a maximum or a minimum."""
     if e.function == "clamp":
         x, low, high = e.args
-        if high is Const("inf"):
-            return Call("max", (x, low))
-        if low is -Const("inf"):
-            return Call("min", (x, high))
+        if high is ex.Const("inf"):
+            return ex.Call("max", (x, low))
+        if low is -ex.Const("inf"):
+            return ex.Call("min", (x, high))
     return e
 
 
-def limited(e: Expr) -> Expr:
+def limited(e: ex.Expr) -> ex.Expr:
     """Return ``where`` between a value and its limit as min or max of the value."""
     match e:
-        case Where(Rel(">" | ">=", Call("abs", (x,)) as size, d), then, other) if other is x:
-            sign = Call("sign", (x,))
-            if then in (Mul((d, sign)), Mul((sign, d))):
-                return Mul((sign, Call("min", (size, d))))
-        case Where(Rel(">" | ">=", x, zero), one, Call("exp", (y,))) if x is y:
-            if (zero, one) == (num(0), num(1)):
-                return Call("exp", (Call("min", (x, num(0))),))
+        case ex.Where(ex.Rel(">" | ">=", ex.Call("abs", (x,)) as size, d), then, other) if (
+            other is x
+        ):
+            sign = ex.Call("sign", (x,))
+            if then in (ex.Mul((d, sign)), ex.Mul((sign, d))):
+                return ex.Mul((sign, ex.Call("min", (size, d))))
+        case ex.Where(ex.Rel(">" | ">=", x, zero), one, ex.Call("exp", (y,))) if x is y:
+            if (zero, one) == (ex.num(0), ex.num(1)):
+                return ex.Call("exp", (ex.Call("min", (x, ex.num(0))),))
     return e
 
 
-def with_roots(args: Sequence[Expr]) -> tuple[Expr, ...]:
+def with_roots(args: Sequence[ex.Expr]) -> tuple[ex.Expr, ...]:
     """Merge the square roots of numbers in a product: √2·x/2 is x/√2."""
     coef, powers = Fraction(1), []
     for a in args:
-        if isinstance(a, Num):
+        if isinstance(a, ex.Num):
             coef *= a.value
         else:
             powers.append(_constant_power(a))
-    if not any(isinstance(base, Num | Const) for base, _ in powers):
+    if not any(isinstance(base, ex.Num | ex.Const) for base, _ in powers):
         return tuple(args)
     coef, rest = over_roots(coef, powers)
     rest, roots = roots_joined(rest)
-    numbers = (Num(coef),) if coef != 1 else ()
+    numbers = (ex.Num(coef),) if coef != 1 else ()
     return (*numbers, *roots, *(raised(base, n) for base, n in rest))
 
 
-def _constant_power(e: Expr) -> tuple[Expr, Fraction]:
+def _constant_power(e: ex.Expr) -> tuple[ex.Expr, Fraction]:
     """Return (base, exponent); nested powers of a positive constant are merged."""
-    if not isinstance(e, Pow) or not isinstance(e.exponent, Num):
+    if not isinstance(e, ex.Pow) or not isinstance(e.exponent, ex.Num):
         return e, Fraction(1)
     base, n = _constant_power(e.base)
-    positive = isinstance(base, Num | Const) and base is not e.base
+    positive = isinstance(base, ex.Num | ex.Const) and base is not e.base
     return (base, n * e.exponent.value) if positive or n == 1 else (e.base, e.exponent.value)
 
 
 # Numbers that are not zero
 
 
-def nonzero(e: Expr) -> Expr | None:
+def nonzero(e: ex.Expr) -> ex.Expr | None:
     """Return p if e is [p != 0] or [-p != 0], else None."""
-    c = e.condition if isinstance(e, Iverson) else None
-    if not isinstance(c, Rel) or c.op != "!=" or num(0) not in c.parts():
+    c = e.condition if isinstance(e, ex.Iverson) else None
+    if not isinstance(c, ex.Rel) or c.op != "!=" or ex.num(0) not in c.parts():
         return None
-    other = c.left if c.right is num(0) else c.right
-    varying = [f for f in factors_of(other) if not isinstance(f, Num)]
+    other = c.left if c.right is ex.num(0) else c.right
+    varying = [f for f in ex.factors_of(other) if not isinstance(f, ex.Num)]
     return varying[0] if len(varying) == 1 else other
 
 
-def divisors(e: Expr) -> Iterator[Expr]:
+def divisors(e: ex.Expr) -> Iterator[ex.Expr]:
     """Yield the unconditional divisors in e: where one is 0, e has no value."""
-    guarded = isinstance(e, Mul) and any(isinstance(a, Iverson) for a in e.args)
-    if guarded or isinstance(e, Where | Guard) or (isinstance(e, Reduce) and e.condition):
+    guarded = isinstance(e, ex.Mul) and any(isinstance(a, ex.Iverson) for a in e.args)
+    if guarded or isinstance(e, ex.Where | ex.Guard) or (isinstance(e, ex.Reduce) and e.condition):
         return
-    if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value < 0:
+    if isinstance(e, ex.Pow) and isinstance(e.exponent, ex.Num) and e.exponent.value < 0:
         yield e.base
     for part in e.parts():
         yield from divisors(part)
 
 
-def without_nonzero(e: Expr, numbers: Collection[Expr]) -> Expr:
+def without_nonzero(e: ex.Expr, numbers: Collection[ex.Expr]) -> ex.Expr:
     """Drop the bracket [p != 0] from products for each p in ``numbers``."""
 
-    def said(part: Expr) -> Expr | None:
-        if not isinstance(part, Mul):
+    def said(part: ex.Expr) -> ex.Expr | None:
+        if not isinstance(part, ex.Mul):
             return None
         kept = [a for a in part.args if nonzero(a) not in numbers]
-        return without_nonzero(product_of(kept), numbers) if len(kept) < len(part.args) else None
+        return without_nonzero(ex.product_of(kept), numbers) if len(kept) < len(part.args) else None
 
     return replace(e, said)
 
@@ -190,61 +173,61 @@ def without_nonzero(e: Expr, numbers: Collection[Expr]) -> Expr:
 # Deltas
 
 
-def beside_deltas(args: Sequence[Expr]) -> tuple[Expr, ...]:
+def beside_deltas(args: Sequence[ex.Expr]) -> tuple[ex.Expr, ...]:
     """Drop factors implied by deltas, and read tensors at the axis of a delta."""
-    for d in [a for a in args if isinstance(a, Delta) and isinstance(a.axis, Index)]:
+    for d in [a for a in args if isinstance(a, ex.Delta) and isinstance(a.axis, ex.Index)]:
         read = [a if a is d else _read_at(d, a) for a in args]
         args = [left for a in read for left in _not_implied(d, a)]
     return tuple(args)
 
 
-def _read_at(d: Delta, e: Expr) -> Expr:
+def _read_at(d: ex.Delta, e: ex.Expr) -> ex.Expr:
     """Read tensors at the axis of the delta instead of at its position."""
-    if isinstance(d.position, Index | Num):
+    if isinstance(d.position, ex.Index | ex.Num):
         return e
-    around = free_indices(d)
+    around = ex.free_indices(d)
 
-    def read(part: Expr) -> Expr | None:
+    def read(part: ex.Expr) -> ex.Expr | None:
         if not around.isdisjoint(part.bound()):
             return part
-        if isinstance(part, Access) and d.position in part.positions:
+        if isinstance(part, ex.Access) and d.position in part.positions:
             at = (d.axis if p is d.position else replace(p, read) for p in part.positions)
-            return Access(part.tensor, tuple(at))
+            return ex.Access(part.tensor, tuple(at))
         return None
 
     return replace(e, read)
 
 
-def _not_implied(d: Delta, e: Expr) -> list[Expr]:
+def _not_implied(d: ex.Delta, e: ex.Expr) -> list[ex.Expr]:
     """Return [e] without the conditions that hold wherever the delta is nonzero."""
-    if not isinstance(e, Iverson):
+    if not isinstance(e, ex.Iverson):
         return [e]
     conditions = conditions_of(e.condition)
     left = [c for c in conditions if not _is_in_range(d, c)]
     if len(left) == len(conditions):
         return [e]
-    return [Iverson(conjunction(left))] if left else []
+    return [ex.Iverson(conjunction(left))] if left else []
 
 
-def _is_in_range(d: Delta, c: Expr) -> bool:
+def _is_in_range(d: ex.Delta, c: ex.Expr) -> bool:
     """True if the condition bounds the position of the delta by 0 or by the size."""
-    assert isinstance(d.axis, Index)
-    if not isinstance(c, Rel) or d.axis.group or c.op in ("==", "!="):
+    assert isinstance(d.axis, ex.Index)
+    if not isinstance(c, ex.Rel) or d.axis.group or c.op in ("==", "!="):
         return False
     low, high = (c.left, c.right) if c.op in ("<", "<=") else (c.right, c.left)
     gap = form(high) - form(low) - Polynomial.of(1 if c.op in ("<", ">") else 0)
     position = form(d.position)
-    last = Polynomial.of(Size(d.axis.extent)) - Polynomial.of(1)
+    last = Polynomial.of(ex.Size(d.axis.extent)) - Polynomial.of(1)
     # Positions are integers, so the gap minus a position is an integer too.
     more = ((gap - least).number for least in (position, last - position))
     return any(n is not None and n >= 0 for n in more)
 
 
-def form(e: Expr) -> Polynomial:
+def form(e: ex.Expr) -> Polynomial:
     """Return a tree as a polynomial."""
-    if isinstance(e, Add):
+    if isinstance(e, ex.Add):
         return sum(map(form, e.args), start=Polynomial({}))
     whole = Polynomial.of(1)
-    for a in factors_of(e):
-        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, Add) else form(a))
+    for a in ex.factors_of(e):
+        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, ex.Add) else form(a))
     return whole

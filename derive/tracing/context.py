@@ -10,27 +10,12 @@ from typing import Any, TypeVar
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing import masks
+from derive.tracing import values as tv
 from derive.tracing.choices import InfiniteChoice, Outward, infinite_choice, leaves_out
 from derive.tracing.graph import Graph, SourceStatement, name_of
 from derive.tracing.names import fresh_name, is_simple, value_key
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.values import (
-    Atom,
-    Axis,
-    Position,
-    TracedNode,
-    TracedNumber,
-    TracedRead,
-    TracedValue,
-    apply,
-    joined,
-    pieces_of,
-    position_map,
-    rewritten,
-    substituted,
-    walk,
-)
+from derive.tracing.values import elementwise
 
 Translate = Callable[..., Any]
 _F = TypeVar("_F", bound=Translate)
@@ -83,20 +68,20 @@ class TracedEquation:
     """name[axes] = body, with the statement that it comes from."""
 
     name: str
-    axes: tuple[Axis, ...]
-    body: TracedNode
+    axes: tuple[tv.Axis, ...]
+    body: tv.TracedNode
     kind: str = "float"
     place: SourceStatement | None = None
 
 
-Length = tuple[Any, TracedValue | None]
+Length = tuple[Any, tv.TracedValue | None]
 """The size of a piece of an axis with all its elements, and the piece's mask."""
 
 
 class Context:
     """The equations so far, the node that is read, and operations on the axes of values."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, TracedValue], taken: set[str]) -> None:
+    def __init__(self, graph: Graph, inputs: Mapping[str, tv.TracedValue], taken: set[str]) -> None:
         self.sizes = SymbolicSizes(graph.shapes)
         self.answers = graph.answers
         self.inputs = inputs
@@ -137,19 +122,19 @@ class Context:
 
     # ---------------------------------------------------------------- names
 
-    def named(self, value: TracedValue, stem: str) -> TracedValue:
+    def named(self, value: tv.TracedValue, stem: str) -> tv.TracedValue:
         """Return the value as a read of its equation, which is added at the first call."""
-        mask, plain = masks.lifted_mask(value)
+        mask, plain = tv.lifted_mask(value)
         if mask is not None:
             made = self.named(plain, stem)
-            there = position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
-            return replace(made, node=masks.under_mask(substituted(mask, there), made.node))
-        if masks.selection(value) is not None:
-            raise DeriveError(masks.MANY)
+            there = tv.position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
+            return replace(made, node=tv.under_mask(tv.substituted(mask, there), made.node))
+        if tv.selection(value) is not None:
+            raise DeriveError(tv.MANY)
         if (left := infinite_choice(value.node)) is not None:
             rest = self.named(replace(value, node=left.rest), stem)
-            there = position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
-            return replace(rest, node=left.moved(substituted(left.condition, there), rest.node))
+            there = tv.position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
+            return replace(rest, node=left.moved(tv.substituted(left.condition, there), rest.node))
         said = value_key(value)
         name = self._said.get(said) or self.fresh(stem)
         if said not in self._said:
@@ -157,34 +142,34 @@ class Context:
             self._stated(name, value)
         return _read_of(name, value).fresh()
 
-    def named_variable(self, value: TracedValue, stem: str) -> TracedValue:
+    def named_variable(self, value: tv.TracedValue, stem: str) -> tv.TracedValue:
         """Name a value as the variable that the current statement assigns, if it does."""
         return self.named(value, (self.place and self.place.variable) or stem)
 
-    def again_named(self, value: TracedValue, stem: str) -> TracedValue:
+    def again_named(self, value: tv.TracedValue, stem: str) -> tv.TracedValue:
         """Return the value as a read of one more equation for it."""
         name = self.fresh(stem)
         self._stated(name, value)
         return _read_of(name, value)
 
-    def _stated(self, name: str, value: TracedValue) -> None:
+    def _stated(self, name: str, value: tv.TracedValue) -> None:
         self.equations.append(TracedEquation(name, value.axes, value.node, value.kind, self.place))
 
     def fresh(self, stem: str) -> str:
         """Return an unused name."""
         return fresh_name(stem, self.taken)
 
-    def simple(self, value: TracedValue) -> TracedValue:
+    def simple(self, value: tv.TracedValue) -> tv.TracedValue:
         """Return the value, named if it is more than a read, for use in several places."""
-        if is_simple(value.node) or masks.selection(value) is not None:
+        if is_simple(value.node) or tv.selection(value) is not None:
             return value
         return self.named(value, "h")
 
     # ---------------------------------------------------------------- values
 
-    def value(self, x: Any) -> TracedValue:
+    def value(self, x: Any) -> tv.TracedValue:
         """Return a number as a value, and a value as it is."""
-        if isinstance(x, TracedValue):
+        if isinstance(x, tv.TracedValue):
             return x
         whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
         kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
@@ -195,7 +180,7 @@ class Context:
                 "the function computes with a number extracted from a tensor (item(), float(), "
                 "tolist()); keep it as a tensor"
             )
-        return TracedValue((), TracedNumber(x), kind)
+        return tv.TracedValue((), tv.TracedNumber(x), kind)
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
         """Return the sizes of a node's result."""
@@ -220,31 +205,31 @@ class Context:
         return self.starts[0]
 
     def elementwise(
-        self, f: Callable[..., TracedNode], *args: Any, kind: str | None = None
-    ) -> TracedValue:
+        self, f: Callable[..., tv.TracedNode], *args: Any, kind: str | None = None
+    ) -> tv.TracedValue:
         """Return f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
-        node = masks.elementwise(f, values)
+        node = elementwise(f, values)
         if any(leaves_out(v.node) for v in values):
             node = self.outward(node)
         kinds = {v.kind for v in values}
         found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
-        return TracedValue(self.axes_of(values), node, found)
+        return tv.TracedValue(self.axes_of(values), node, found)
 
-    def masked(self, x: TracedValue, mask: TracedValue) -> TracedValue:
+    def masked(self, x: tv.TracedValue, mask: tv.TracedValue) -> tv.TracedValue:
         """Return the elements of x where a mask of its first axes holds."""
         for a, b in zip(x.axes, mask.axes, strict=False):
             if bool(a) != bool(b):
-                raise DeriveError(masks.MANY)
-        if masks.selection(x) is not None:
-            raise DeriveError(masks.MANY)
+                raise DeriveError(tv.MANY)
+        if tv.selection(x) is not None:
+            raise DeriveError(tv.MANY)
         wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
         x, wide = self.aligned(x, wide)
-        return replace(x, node=apply("masked", wide.node, x.node))
+        return replace(x, node=tv.apply("masked", wide.node, x.node))
 
     # ---------------------------------------------------------------- axes
 
-    def aligned(self, *values: TracedValue) -> list[TracedValue]:
+    def aligned(self, *values: tv.TracedValue) -> list[tv.TracedValue]:
         """Return the values broadcast from the right, with shared indices; size 1 has none."""
         rank = max(len(v.axes) for v in values)
         found = [
@@ -261,13 +246,13 @@ class Context:
         return found
 
     def _joined_axis(
-        self, values: list[TracedValue], leader: int, k: int, n: int
-    ) -> list[TracedValue]:
+        self, values: list[tv.TracedValue], leader: int, k: int, n: int
+    ) -> list[tv.TracedValue]:
         """Return the values, with the indices of axis n shared by the leader and the k-th."""
         one, other = values[leader].axes[n], values[k].axes[n]
         ours, theirs, pieces = self.sizes.refined([a.size for a in one], [a.size for a in other])
-        splits, atoms = pieces_of(one, ours, pieces)
-        names: dict[Atom, Atom] = {}
+        splits, atoms = tv.pieces_of(one, ours, pieces)
+        names: dict[tv.Atom, tv.Atom] = {}
         for atom, parts in zip(other, theirs, strict=True):
             if len(parts) == 1:
                 names[atom] = atoms[parts[0]]
@@ -275,13 +260,13 @@ class Context:
                 splits[atom] = tuple(atoms[p] for p in parts)
         return [v.split(splits).renamed(names) for v in values]
 
-    def axes_of(self, values: Sequence[TracedValue]) -> tuple[Axis, ...]:
+    def axes_of(self, values: Sequence[tv.TracedValue]) -> tuple[tv.Axis, ...]:
         """Return the axes of a result of aligned values."""
         return tuple(
             next((v.axes[n] for v in values if v.axes[n]), ()) for n in range(len(values[0].axes))
         )
 
-    def regrouped(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue:
+    def regrouped(self, value: tv.TracedValue, shape: Sequence[sympy.Expr]) -> tv.TracedValue:
         """Reshape a value to these sizes, row-major."""
         flat = value.atoms
         targets = [n for n in shape if n != 1]
@@ -292,12 +277,14 @@ class Context:
             if made is None:
                 raise
             return made
-        splits, atoms = pieces_of(flat, ours, pieces)
+        splits, atoms = tv.pieces_of(flat, ours, pieces)
         value = value.split(splits)
         groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
         return replace(value, axes=tuple(() if n == 1 else next(groups) for n in shape))
 
-    def _counted_anew(self, value: TracedValue, shape: Sequence[sympy.Expr]) -> TracedValue | None:
+    def _counted_anew(
+        self, value: tv.TracedValue, shape: Sequence[sympy.Expr]
+    ) -> tv.TracedValue | None:
         """Reshape across row boundaries, by reading at row-major positions; None if sizes differ.
 
         Leading and trailing axes that do not change stay as they are.
@@ -317,13 +304,15 @@ class Context:
             return None
         axes = (*value.axes[:first], inner, *value.axes[end:])
         whole, atom = self.single(replace(value, axes=axes), first)
-        new = [Atom.new(n) for n in shape[first : len(shape) - last] if n != 1]
+        new = [tv.Atom.new(n) for n in shape[first : len(shape) - last] if n != 1]
         groups = iter((a,) for a in new)
         made = tuple(() if n == 1 else next(groups) for n in shape[first : len(shape) - last])
-        node = substituted(whole.node, {atom: joined(new)})
-        return TracedValue((*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind)
+        node = tv.substituted(whole.node, {atom: tv.joined(new)})
+        return tv.TracedValue(
+            (*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind
+        )
 
-    def single(self, value: TracedValue, dim: int) -> tuple[TracedValue, Atom]:
+    def single(self, value: tv.TracedValue, dim: int) -> tuple[tv.TracedValue, tv.Atom]:
         """Merge the indices of an axis into one; return the value and that index."""
         axis = value.axes[dim]
         if len(axis) == 1:
@@ -333,43 +322,45 @@ class Context:
         if (left := infinite_choice(value.node)) is not None:
             return self._single_apart(value, left, dim)
         value = self.named(value, "joined")
-        atom = Atom.new(value.shape[dim])
+        atom = tv.Atom.new(value.shape[dim])
         kept = [n for n, own in enumerate(value.axes) if own]
-        assert isinstance(value.node, TracedRead)
+        assert isinstance(value.node, tv.TracedRead)
         positions = list(value.node.positions)
-        positions[kept.index(dim)] = Position(atom)
+        positions[kept.index(dim)] = tv.Position(atom)
         axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
-        return replace(value, axes=axes, node=TracedRead(value.node.name, tuple(positions))), atom
+        return replace(
+            value, axes=axes, node=tv.TracedRead(value.node.name, tuple(positions))
+        ), atom
 
-    def with_one_index(self, value: TracedValue, dim: int) -> TracedValue:
+    def with_one_index(self, value: tv.TracedValue, dim: int) -> tv.TracedValue:
         """Return the value with at most one index on an axis."""
         return self.single(value, dim)[0] if value.axes[dim] else value
 
     def _single_apart(
-        self, value: TracedValue, left: InfiniteChoice, dim: int
-    ) -> tuple[TracedValue, Atom]:
+        self, value: tv.TracedValue, left: InfiniteChoice, dim: int
+    ) -> tuple[tv.TracedValue, tv.Atom]:
         """Merge the indices of an axis in a choice with an infinite branch.
 
         No equation can hold the infinite branch, so the finite branch and the condition are merged.
         """
         rest, atom = self.single(replace(value, node=left.rest), dim)
-        there = position_map(
+        there = tv.position_map(
             dict(zip(_atoms_except(value, dim), _atoms_except(rest, dim), strict=True))
         )
-        whole = joined(value.axes[dim])
-        test = rewritten(left.condition, lambda x: Position(atom) if x == whole else x)
-        if {x.atom for x in walk(test) if isinstance(x, Position)} & {*value.axes[dim]}:
+        whole = tv.joined(value.axes[dim])
+        test = tv.rewritten(left.condition, lambda x: tv.Position(atom) if x == whole else x)
+        if {x.atom for x in tv.walk(test) if isinstance(x, tv.Position)} & {*value.axes[dim]}:
             own, place = self.single(replace(value, node=left.condition, kind="bool"), dim)
-            there = position_map(
+            there = tv.position_map(
                 dict(zip(_atoms_except(own, dim), _atoms_except(rest, dim), strict=True))
             )
-            test = substituted(own.node, {place: Position(atom)})
-        return replace(rest, node=left.moved(substituted(test, there), rest.node)), atom
+            test = tv.substituted(own.node, {place: tv.Position(atom)})
+        return replace(rest, node=left.moved(tv.substituted(test, there), rest.node)), atom
 
 
-def _read_of(name: str, value: TracedValue) -> TracedValue:
+def _read_of(name: str, value: tv.TracedValue) -> tv.TracedValue:
     """Return a value as a read of the equation of this name."""
-    return replace(value, node=TracedRead(name, tuple(map(joined, filter(None, value.axes)))))
+    return replace(value, node=tv.TracedRead(name, tuple(map(tv.joined, filter(None, value.axes)))))
 
 
 def symbol_of(size: Any) -> Any:
@@ -377,5 +368,5 @@ def symbol_of(size: Any) -> Any:
     return getattr(getattr(size, "node", None), "expr", None)
 
 
-def _atoms_except(value: TracedValue, dim: int) -> list[Atom]:
+def _atoms_except(value: tv.TracedValue, dim: int) -> list[tv.Atom]:
     return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]

@@ -16,7 +16,7 @@ import sympy
 
 from derive.algebra.functions import STEPS, WRITTEN
 from derive.errors import DeriveError
-from derive.notation.names import arity
+from derive.notation.advice import arity
 from derive.tracing.choices import fold_comparison, multiplied, negated, sign_of, where
 from derive.tracing.context import Context, of_each_element
 from derive.tracing.values import (

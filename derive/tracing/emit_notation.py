@@ -2,34 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
 
+from derive.algebra.expr import Expr, Mul, Num, Size
 from derive.errors import DeriveError
+from derive.notation.operation import Operation
+from derive.notation.smart_constructors import product
+from derive.notation.specification import parse
+from derive.notation.unparse import same_operation
+from derive.tracing import values as tv
 from derive.tracing.choices import sign_of
 from derive.tracing.context import Context, TracedEquation
-from derive.tracing.implied_sizes import StatedSizes
-from derive.tracing.literals import FloorQuotient, number_text, size_text, spelled
+from derive.tracing.names import FloorQuotient, number_text, size_text, spelled
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
-from derive.tracing.values import (
-    Atom,
-    Axis,
-    Joined,
-    Position,
-    TracedApply,
-    TracedNode,
-    TracedNumber,
-    TracedParameter,
-    TracedRead,
-    TracedReduce,
-    TracedValue,
-    is_integer,
-    size_of,
-    walk,
-)
+
+# ------------------------------------------------------------------------------------ implied sizes
+# Drop sizes from a text that follow from its equations.
+
+
+@dataclass(frozen=True)
+class StatedSizes:
+    """A text, and the letters whose sizes it may state in terms of others."""
+
+    text: str
+    sums: tuple[str, ...]
+    """Letters whose size is a sum or a rounded quotient, or that are part of no composite axis."""
+    products: tuple[str, ...]
+    """The other letters; their size usually follows from that of a composite axis."""
+    rounded: tuple[str, ...] = ()
+    """Letters in ``sums`` that are part of a composite axis too."""
+
+
+def with_fewest_sizes(written: Callable[..., StatedSizes]) -> tuple[Operation, str]:
+    """Return the operation, and its text with as few stated sizes as determine it.
+
+    ``written`` returns the text without the sizes of some letters.
+    """
+    every: StatedSizes = written()
+    parts = (*every.products, *every.rounded)
+    ways = [
+        every.products,
+        (),
+        *([parts] if every.rounded else []),
+        *((*every.products, letter) for letter in every.sums),
+    ]
+    errors = []
+    for unsaid in ways:
+        text = written(unsaid=unsaid).text
+        try:
+            op = parse(text)
+        except DeriveError as error:
+            errors.append(DeriveError(f"{error}\nwhat was read:\n{text}"))
+            continue
+        return _drop_implied_sizes(written, op, text, every, unsaid)
+    raise errors[0]
+
+
+def _drop_implied_sizes(
+    written: Callable[..., StatedSizes],
+    op: Operation,
+    text: str,
+    every: StatedSizes,
+    unsaid: Sequence[str],
+) -> tuple[Operation, str]:
+    for letter in (*every.sums, *every.products):
+        if letter in unsaid:
+            continue
+        less = written(unsaid=(*unsaid, letter)).text
+        try:
+            made = parse(less)
+        except DeriveError:
+            continue
+        if same_operation(_canonical_extents(made), _canonical_extents(op)):
+            op, text, unsaid = made, less, (*unsaid, letter)
+    return op, text
+
+
+def _canonical_extents(op: Operation) -> Operation:
+    """Return the operation with its extents in an order that does not depend on stated sizes.
+
+    Sizes that are numbers are substituted into the sizes of others.
+    """
+    numbers = {e.name: e.size for e in op.extents if isinstance(e.size, Num)}
+
+    def plain(size: Expr) -> Expr:
+        match size:
+            case Size(extent):
+                return numbers.get(extent) or size
+            case Mul(args):
+                return product(map(plain, args))
+        mapped: Expr = size.map(plain)
+        return mapped
+
+    own = (e if e.size is None else replace(e, size=plain(e.size)) for e in op.extents)
+    extents = tuple(sorted(own, key=lambda e: e.name))
+    parts = op.inputs, op.parameters, op.equations, op.outputs, extents
+    return type(op).resolved(op.name, *parts, stable=op.stable)
+
+
+# ------------------------------------------------------------------------------------ emit notation
 
 _BY_RANK = {1: "c", 2: "nc", 3: "ntc", 4: "nchw", 5: "nctyx"}
 _POOL = "kmdjhiopqrsuvabefgltwxyz"
@@ -56,15 +131,15 @@ class Letters:
         self.known.append((self.sizes.plain(size), made))
         return made
 
-    def in_equation(self, axes: Iterable[Axis], body: TracedNode) -> dict[Atom, str]:
+    def in_equation(self, axes: Iterable[tv.Axis], body: tv.TracedNode) -> dict[tv.Atom, str]:
         """Return distinct letters for the indices of an equation."""
         atoms = dict.fromkeys(a for axis in axes for a in axis)
-        for x in walk(body):
-            if isinstance(x, Position):
+        for x in tv.walk(body):
+            if isinstance(x, tv.Position):
                 atoms[x.atom] = None
-            elif isinstance(x, TracedReduce):
+            elif isinstance(x, tv.TracedReduce):
                 atoms |= dict.fromkeys(x.atoms)
-        found: dict[Atom, str] = {}
+        found: dict[tv.Atom, str] = {}
         used: set[str] = set()
         for a in atoms:
             base = self.of(a.size)
@@ -81,11 +156,11 @@ class NotationWriter:
     """Writes the equations of one operation."""
 
     letters: Letters
-    axes: Mapping[str, Sequence[Axis]]
+    axes: Mapping[str, Sequence[tv.Axis]]
     """Axes of each tensor that have an index."""
     units: Mapping[str, tuple[bool, ...]]
     """Whether each axis of an input or output has an index; one without has size 1."""
-    names: dict[Atom, str] = field(default_factory=dict)
+    names: dict[tv.Atom, str] = field(default_factory=dict)
     whole: bool = False
     """True while a position, or an operand compared with one, is written."""
 
@@ -127,45 +202,45 @@ class NotationWriter:
         )
         return size_text(above if below == 1 else FloorQuotient(above, below))
 
-    def text(self, node: TracedNode, level: int = 0) -> str:
+    def text(self, node: tv.TracedNode, level: int = 0) -> str:
         made, own = self._text(node)
         return f"({made})" if own < level else made
 
-    def _text(self, node: TracedNode) -> tuple[str, int]:
+    def _text(self, node: tv.TracedNode) -> tuple[str, int]:
         match node:
-            case TracedNumber(value):
+            case tv.TracedNumber(value):
                 return self._number(value)
-            case TracedParameter(name):
+            case tv.TracedParameter(name):
                 return name, 9
-            case Position(atom):
+            case tv.Position(atom):
                 return self.names[atom], 9
-            case Joined():
+            case tv.Joined():
                 return self._joined(node), 5
-            case TracedRead(name, positions):
+            case tv.TracedRead(name, positions):
                 outer, self.whole = self.whole, True
                 pairs = zip(positions, self.axes[name], strict=True)
                 inner = self._with_units(name, [self._position(p, axis) for p, axis in pairs])
                 self.whole = outer
                 return name + inner, 9
-            case TracedReduce(kind, atoms, body, condition):
+            case tv.TracedReduce(kind, atoms, body, condition):
                 letters = ",".join(self.names[a] for a in atoms)
                 test = "" if condition is None else f" | {self.text(condition)}"
                 return f"{kind}[{letters}{test}]({self.text(body)})", 9
-            case TracedApply("neg", (a,)):
+            case tv.TracedApply("neg", (a,)):
                 return f"-{self.text(a, _UNARY)}", _UNARY
-            case TracedApply("not", (a,)):
+            case tv.TracedApply("not", (a,)):
                 return f"not {self.text(a, 3)}", 3
-            case TracedApply("truth", (a,)):
+            case tv.TracedApply("truth", (a,)):
                 return f"[{self.text(a)}]", 9
-            case TracedApply("pi", ()):
+            case tv.TracedApply("pi", ()):
                 return "pi", 9
-            case TracedApply("unset", ()):
+            case tv.TracedApply("unset", ()):
                 raise DeriveError("the function reads uninitialized memory")
-            case TracedApply("concat", (index, *parts)):
+            case tv.TracedApply("concat", (index, *parts)):
                 return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
-            case TracedApply(name, (a, b)) if name in _LEVELS:
+            case tv.TracedApply(name, (a, b)) if name in _LEVELS:
                 return self._binary(name, a, b)
-            case TracedApply(name, args):
+            case tv.TracedApply(name, args):
                 return f"{name}({', '.join(map(self.text, args))})", 9
         raise DeriveError(f"no index notation for {node}")
 
@@ -176,7 +251,7 @@ class NotationWriter:
         every = [next(left) if own else "0" for own in has]
         return f"[{','.join(every)}]" if every else ""
 
-    def _binary(self, name: str, a: TracedNode, b: TracedNode) -> tuple[str, int]:
+    def _binary(self, name: str, a: tv.TracedNode, b: tv.TracedNode) -> tuple[str, int]:
         level = _LEVELS[name]
         if level == 4 and not self.whole and not _reads_value(a) and not _reads_value(b):
             outer, self.whole = self.whole, True
@@ -184,20 +259,20 @@ class NotationWriter:
             self.whole = outer
             return made
         match name, b:
-            case "+", TracedApply("neg", (inner,)):
+            case "+", tv.TracedApply("neg", (inner,)):
                 return self._binary("-", a, inner)
-            case "**", TracedNumber(value) if value == sympy.Rational(1, 2):
+            case "**", tv.TracedNumber(value) if value == sympy.Rational(1, 2):
                 return f"sqrt({self.text(a)})", 9
-            case "+" | "-", TracedNumber(value) if (
+            case "+" | "-", tv.TracedNumber(value) if (
                 summed := _merged_constant(a, name, value)
             ) is not None:
                 return self._text(summed)
-            case "-", TracedNumber(value) if _is_negative_literal(value):
-                return self._binary("+", a, TracedNumber(-value))
-            case "+", TracedNumber(value) if _is_negative_literal(value):
-                return self._binary("-", a, TracedNumber(-value))
+            case "-", tv.TracedNumber(value) if _is_negative_literal(value):
+                return self._binary("+", a, tv.TracedNumber(-value))
+            case "+", tv.TracedNumber(value) if _is_negative_literal(value):
+                return self._binary("-", a, tv.TracedNumber(-value))
         left = self.text(a, level + (1 if name == "**" or level == 4 else 0))
-        rest = isinstance(b, TracedApply) and b.name in ("//", "%")
+        rest = isinstance(b, tv.TracedApply) and b.name in ("//", "%")
         right = self.text(b, level + (0 if name in ("+", "*", "and", "or") and not rest else 1))
         space = "" if name in ("*", "/", "**") else " "
         return f"{left}{space}{name}{space}{right}", level
@@ -205,7 +280,7 @@ class NotationWriter:
     def _number(self, value: Any) -> tuple[str, int]:
         if isinstance(value, bool):
             return ("0 == 0" if value else "0 == 1"), 4
-        if sign := sign_of(TracedNumber(value)):
+        if sign := sign_of(tv.TracedNumber(value)):
             return ("inf", 9) if sign > 0 else ("-inf", _UNARY)
         value = sympy.sympify(value) if not isinstance(value, float) else value
         if isinstance(value, float):
@@ -217,14 +292,14 @@ class NotationWriter:
         plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
         return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
 
-    def _position(self, node: TracedNode, axis: Axis) -> str:
+    def _position(self, node: tv.TracedNode, axis: tv.Axis) -> str:
         """Return a position on an axis; indices that make up the whole axis are (i j)."""
-        if isinstance(node, Joined) and all(isinstance(i, Position) for i in node.items):
-            if self.letters.sizes.equal(sympy.prod(node.sizes), size_of(axis)):
+        if isinstance(node, tv.Joined) and all(isinstance(i, tv.Position) for i in node.items):
+            if self.letters.sizes.equal(sympy.prod(node.sizes), tv.size_of(axis)):
                 return f"({' '.join(map(self.text, node.items))})"
         return self.text(node)
 
-    def _joined(self, node: Joined) -> str:
+    def _joined(self, node: tv.Joined) -> str:
         """Return a row-major position as arithmetic: i*size(j) + j."""
         found, level = self._text(node.items[0])
         for item, size in zip(node.items[1:], node.sizes[1:], strict=True):
@@ -241,18 +316,18 @@ class NotationWriter:
         return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
 
 
-def _reads_value(node: TracedNode) -> bool:
-    return any(isinstance(x, TracedRead | TracedParameter) for x in walk(node))
+def _reads_value(node: tv.TracedNode) -> bool:
+    return any(isinstance(x, tv.TracedRead | tv.TracedParameter) for x in tv.walk(node))
 
 
-def _merged_constant(a: TracedNode, name: str, value: Any) -> TracedNode | None:
+def _merged_constant(a: tv.TracedNode, name: str, value: Any) -> tv.TracedNode | None:
     """Fold (x + n) + value, with either sign, to x and one number; None if a is no such sum."""
     match a:
-        case TracedApply("+" | "-" as own, (x, TracedNumber(n))) if all(
-            map(is_integer, (n, value))
+        case tv.TracedApply("+" | "-" as own, (x, tv.TracedNumber(n))) if all(
+            map(tv.is_integer, (n, value))
         ):
             left = (n if own == "+" else -n) + (value if name == "+" else -value)
-            return x if left == 0 else TracedApply("+", (x, TracedNumber(left)))
+            return x if left == 0 else tv.TracedApply("+", (x, tv.TracedNumber(left)))
     return None
 
 
@@ -263,7 +338,7 @@ def _is_negative_literal(value: Any) -> bool:
 def operation_text(
     name: str,
     context: Context,
-    inputs: Mapping[str, TracedValue],
+    inputs: Mapping[str, tv.TracedValue],
     shapes: Mapping[str, tuple[bool, ...]],
     given: Mapping[str, Sequence[str | None]],
     comments: bool = True,
@@ -281,7 +356,7 @@ def operation_text(
     names = {*inputs, *(e.name for e in context.equations), *(numbers or ()), *context.starts}
     letters = Letters(context.sizes, names)
     equations = _read_in(context.equations, outputs)
-    read = {x.name for e in equations for x in walk(e.body) if isinstance(x, TracedRead)}
+    read = {x.name for e in equations for x in tv.walk(e.body) if isinstance(x, tv.TracedRead)}
     read.update(arguments)
     declared = []
     for tensor, value in inputs.items():
@@ -329,7 +404,7 @@ def operation_text(
     alike = _unimplied_indices(letters, equations, kept)
     sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
     read_numbers = {
-        x.name for e in equations for x in walk(e.body) if isinstance(x, TracedParameter)
+        x.name for e in equations for x in tv.walk(e.body) if isinstance(x, tv.TracedParameter)
     }
     known = {**(numbers or {}), **dict.fromkeys(context.starts, 0)}
     given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
@@ -346,7 +421,7 @@ def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> lis
     for e in reversed(equations):
         if e.name in wanted:
             kept.append(e)
-            wanted |= {x.name for x in walk(e.body) if isinstance(x, TracedRead)}
+            wanted |= {x.name for x in tv.walk(e.body) if isinstance(x, tv.TracedRead)}
     return kept[::-1]
 
 
@@ -369,14 +444,14 @@ def _composite_letters(
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
         axes = [axis for axis in e.axes if len(axis) > 1]
-        for x in walk(e.body):
-            if isinstance(x, Joined) and all(isinstance(i, Position) for i in x.items):
-                axes.append(tuple(i.atom for i in x.items if isinstance(i, Position)))
+        for x in tv.walk(e.body):
+            if isinstance(x, tv.Joined) and all(isinstance(i, tv.Position) for i in x.items):
+                axes.append(tuple(i.atom for i in x.items if isinstance(i, tv.Position)))
         found |= {names[a] for axis in axes for a in axis}
         found |= {letters.of(a.size) for axis in axes for a in axis}
         if not whole:
             continue
-        wholes = [size_of(axis) for axis in axes]
+        wholes = [tv.size_of(axis) for axis in axes]
         found |= {c for n, c in letters.known if any(letters.sizes.equal(n, w) for w in wholes)}
     return found
 
@@ -386,23 +461,23 @@ def _concatenated(equations: Sequence[TracedEquation], letters: Letters) -> set[
     found = set()
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
-        for x in walk(e.body):
+        for x in tv.walk(e.body):
             if (
-                isinstance(x, TracedApply)
+                isinstance(x, tv.TracedApply)
                 and x.name == "concat"
-                and isinstance(x.args[0], Position)
+                and isinstance(x.args[0], tv.Position)
             ):
                 found.add(names[x.args[0].atom])
     return found
 
 
 def _unimplied_indices(
-    letters: Letters, equations: Sequence[TracedEquation], kept: Mapping[str, Sequence[Axis]]
+    letters: Letters, equations: Sequence[TracedEquation], kept: Mapping[str, Sequence[tv.Axis]]
 ) -> dict[str, str]:
     """Map each index whose size follows from no axis to another index of that size."""
 
-    def says(position: Position, axis: Axis) -> bool:
-        whole = size_of(axis)
+    def says(position: tv.Position, axis: tv.Axis) -> bool:
+        whole = tv.size_of(axis)
         return letters.sizes.equal(position.atom.size, whole)
 
     found: dict[str, str] = {}
@@ -410,12 +485,12 @@ def _unimplied_indices(
         names = letters.in_equation(e.axes, e.body)
         said = {
             p.atom
-            for x in walk(e.body)
-            if isinstance(x, TracedRead)
+            for x in tv.walk(e.body)
+            if isinstance(x, tv.TracedRead)
             for p, axis in zip(x.positions, kept[x.name], strict=True)
-            if isinstance(p, Position) and says(p, axis)
+            if isinstance(p, tv.Position) and says(p, axis)
         }
-        bound = (a for x in walk(e.body) if isinstance(x, TracedReduce) for a in x.atoms)
+        bound = (a for x in tv.walk(e.body) if isinstance(x, tv.TracedReduce) for a in x.atoms)
         for a in (*(a for axis in e.axes for a in axis), *bound):
             base = letters.of(a.size)
             if a not in said and names[a] != base:

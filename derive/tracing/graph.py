@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from derive.errors import DeriveError
-from derive.tracing.symbolic import kept_sizes
-from derive.tracing.validations import Answer, replayed, validations, version_of
+from derive.tracing.symbolic import Answer, kept_sizes, replayed, validations, version_of
 
 
 @dataclass(frozen=True)

@@ -5,48 +5,48 @@ from __future__ import annotations
 import ast
 import inspect
 import keyword
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from derive.notation.names import CONSTANTS
-from derive.tracing.values import (
-    Atom,
-    Position,
-    TracedNode,
-    TracedRead,
-    TracedReduce,
-    TracedValue,
-    walk,
-)
+import sympy
+from sympy.printing.str import StrPrinter
+
+from derive.errors import DeriveError
+from derive.notation.advice import CONSTANTS
+from derive.tracing import values as tv
 
 _FEW = 16
 """Maximum number of nodes in an expression of positions and numbers that gets no name."""
 
 
-def is_simple(node: TracedNode) -> bool:
+def is_simple(node: tv.TracedNode) -> bool:
     """True if the expression is a read, a number or little more."""
-    if isinstance(node, TracedRead):
+    if isinstance(node, tv.TracedRead):
         return all(
-            isinstance(p, Position) or not any(isinstance(x, TracedRead) for x in walk(p))
+            isinstance(p, tv.Position) or not any(isinstance(x, tv.TracedRead) for x in tv.walk(p))
             for p in node.positions
         )
-    parts = list(walk(node))
-    return len(parts) <= _FEW and not any(isinstance(x, TracedRead | TracedReduce) for x in parts)
+    parts = list(tv.walk(node))
+    return len(parts) <= _FEW and not any(
+        isinstance(x, tv.TracedRead | tv.TracedReduce) for x in parts
+    )
 
 
-def value_key(value: TracedValue) -> tuple[Any, ...]:
+def value_key(value: tv.TracedValue) -> tuple[Any, ...]:
     """Return a key that is equal for values that differ only in their indices."""
-    numbers: dict[Atom, int] = {}
+    numbers: dict[tv.Atom, int] = {}
 
-    def number(a: Atom) -> int:
+    def number(a: tv.Atom) -> int:
         return numbers.setdefault(a, len(numbers))
 
-    def said(node: TracedNode) -> tuple[Any, ...]:
+    def said(node: tv.TracedNode) -> tuple[Any, ...]:
         match node:
-            case Position(atom):
+            case tv.Position(atom):
                 return "at", number(atom)
-            case TracedReduce(kind, atoms):
+            case tv.TracedReduce(kind, atoms):
                 return kind, tuple(map(number, atoms)), *map(said, node.parts())
         own = [v for v in vars(node).values() if not isinstance(v, tuple)]
         return type(node).__name__, *map(str, own), *map(said, node.parts())
@@ -173,3 +173,229 @@ def _integer_constant(e: ast.expr) -> int | None:
         case ast.UnaryOp(ast.USub(), ast.Constant(int() as value)):
             return -value
     return None
+
+
+# ----------------------------------------------------------------------------------------- literals
+# Numbers as text of the notation, and constant tensors of a few numbers as values.
+#
+# A float with as many digits as its dtype holds is usually a rounded shorter expression: a root, a
+# logarithm, a multiple of pi, a fraction, or a decimal in float32: 1.4142135623730951 is written as
+# sqrt(2), 9.999999974752427e-07 as 1e-6.
+
+# -------------------------------------------------------------------- sizes
+
+
+class FloorQuotient(sympy.Function):  # type: ignore[misc]
+    """A quotient rounded down."""
+
+
+def size_text(e: sympy.Expr, level: int = 0) -> str:
+    """Return a size in the notation: added terms, subtracted terms, then the number."""
+    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+
+    match e:
+        case sympy.Add():
+            terms = [(t.could_extract_minus_sign(), t) for t in e.as_ordered_terms()]
+            terms.sort(key=lambda t: (bool(t[1].is_number), t[0]))
+            text = " ".join(
+                f"{'-' if minus else '+'} {size_text(-t if minus else t, 6)}" for minus, t in terms
+            )
+            made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
+        case FloorQuotient() | FloorDiv():
+            made, own = f"{size_text(e.args[0], 6)}//{size_text(e.args[1], 7)}", 6
+        case sympy.Min():
+            made, own = f"minimum({', '.join(map(size_text, e.args))})", 9
+        case Mod() | PythonMod() | sympy.Mod():
+            made, own = f"{size_text(e.args[0], 6)} % {size_text(e.args[1], 7)}", 6
+        case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
+            made, own = "*".join(size_text(f, 7) for f in e.as_ordered_factors()), 6
+        case _:
+            made, own = _Exact().doprint(e), 9 if e.is_Atom else 5
+    return f"({made})" if own < level else made
+
+
+class _Exact(StrPrinter):  # type: ignore[misc]
+    """Prints floats with all their digits, and functions by their names in the notation."""
+
+    def _print_Float(self, e: sympy.Float) -> str:
+        return repr(float(e))
+
+    def _print_Function(self, e: sympy.Function) -> str:
+        name = _NAMES.get(type(e).__name__, e.func.__name__)
+        return f"{name}({', '.join(map(self._print, e.args))})"
+
+    _print_Abs = _print_Function
+
+
+_NAMES = {
+    "Abs": "abs",
+    "FloorToInt": "floor",
+    "CeilToInt": "ceil",
+    "TruncToInt": "trunc",
+    "RoundToInt": "round",
+}
+
+
+def number_text(e: sympy.Expr) -> str:
+    """Return a number without symbols in the notation."""
+    if e.is_Integer:
+        return str(e)
+    if e.is_Rational and e.q < 100:
+        return f"{e.p}/{e.q}"
+    return repr(float(e))
+
+
+# -------------------------------------------------------------------- floats
+
+
+_LONG = 15
+"""Number of digits from which a float is no literal that somebody has written."""
+_MOST = 12
+"""Largest denominator of a fraction; bound of integers under a root."""
+_SHORTER = 4
+"""A float32 decimal is used if it is more than this many characters shorter."""
+_EXACT = 2.3e-16
+
+_PRODUCT, _POWER, _ATOM = 6, 8, 9
+"""Precedence of a text, as in the text of an expression."""
+
+
+def spelled(value: float) -> tuple[str, int] | None:
+    """Return (text, precedence) of a positive float; None if the float itself is as short."""
+    if (
+        not math.isfinite(value)
+        or value <= 0
+        or len(repr(value).partition("e")[0].replace(".", "").strip("0")) < _LONG
+    ):
+        return None
+    for exact in (True, False):
+        if not exact and _single(value) != value:
+            return None
+        for text, level, form in _literal_forms():
+            if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
+                return text, level
+    import numpy as np
+
+    short = repr(float(str(np.float32(value))))
+    if float(short) > _LARGEST:
+        return None
+    return (short, _ATOM) if len(short) + _SHORTER < len(repr(value)) else None
+
+
+_LARGEST = float(2**128 - 2**104)
+"""Largest float32. Its shortest decimal is larger, and torch reads that as an overflow."""
+
+
+def _single(value: float) -> float:
+    """Round to the nearest float32."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+@cache
+def _literal_forms() -> tuple[tuple[str, int, float], ...]:
+    """Return (text, precedence, value) of each candidate, the simplest first."""
+    return tuple(_literal_candidates())
+
+
+def _literal_candidates() -> Iterator[tuple[str, int, float]]:
+    yield "pi", _ATOM, math.pi
+    for n in range(2, _MOST):
+        yield f"{n}*pi", _PRODUCT, n * math.pi
+        yield f"pi/{n}", _PRODUCT, math.pi / n
+        yield f"{n}/pi", _PRODUCT, n / math.pi
+    yield "1/pi", _PRODUCT, 1 / math.pi
+    yield "pi/180", _PRODUCT, math.pi / 180
+    yield "180/pi", _PRODUCT, 180 / math.pi
+    yield "pi**2", _POWER, math.pi**2
+    yield "exp(1)", _ATOM, math.e
+    inside = [(f"{n}", float(n)) for n in range(2, _MOST) if math.isqrt(n) ** 2 != n]
+    inside += [("pi", math.pi), ("2*pi", 2 * math.pi), ("pi/2", math.pi / 2), ("2/pi", 2 / math.pi)]
+    for text, x in inside:
+        yield f"sqrt({text})", _ATOM, math.sqrt(x)
+    for text, x in inside:
+        yield f"1/sqrt({text})", _PRODUCT, 1 / math.sqrt(x)
+    yield "2/sqrt(pi)", _PRODUCT, 2 / math.sqrt(math.pi)
+    for text, x in [*((f"{n}", float(n)) for n in (2, 3, 10)), *inside[-4:]]:
+        if x > 1:
+            yield f"log({text})", _ATOM, math.log(x)
+            yield f"1/log({text})", _PRODUCT, 1 / math.log(x)
+            yield f"log({text})/2", _PRODUCT, math.log(x) / 2
+    for below in range(3, _MOST + 1):
+        for above in range(1, 2 * _MOST):
+            if math.gcd(above, below) == 1:
+                yield f"{above}/{below}", _PRODUCT, above / below
+
+
+# -------------------------------------------------------------------- constant tensors
+
+
+_WRITTEN_OUT = 64
+"""Maximum number of elements of a constant tensor that are written out."""
+
+
+def written_out(held: Any, name: str) -> tv.TracedValue:
+    """Return a constant tensor as a value: a number, a linear sequence or choices by position."""
+    if held.numel() > _WRITTEN_OUT:
+        raise DeriveError(
+            f"the function uses a tensor of {held.numel()} numbers that is not an argument "
+            f"({name}); pass it as an argument, or make it a parameter or buffer of a module"
+        )
+    axes = tuple(map(tv.new_axis, held.shape))
+    atoms = [axis[0] for axis in axes if axis]
+    return tv.TracedValue(
+        axes, _element_choice(_decimal_literals(held.squeeze()), atoms), tv.kind_of(held)
+    )
+
+
+def _decimal_literals(held: Any) -> Any:
+    """Return the numbers as literals: the shortest decimals that round to the dtype's values."""
+    import numpy as np
+    import torch
+
+    if held.requires_grad:
+        raise DeriveError(
+            "the function uses a tensor that requires a gradient and is not an argument; pass it "
+            "as an argument, or derive the module whose parameter it is (derive.read_torch, "
+            "derive.replace)"
+        )
+    if not held.is_floating_point():
+        return held.tolist()
+    exact = held.dtype in (torch.float32, torch.float64)
+    array = (held if exact else held.float()).numpy()
+    text = np.array([np.format_float_positional(x) for x in array.ravel()], dtype=object)
+    made = [float(x) for x in text]
+    whole = [int(x) if x.is_integer() and abs(x) < 2**53 else x for x in made]
+    return np.array(whole, dtype=object).reshape(array.shape).tolist()
+
+
+def _element_choice(numbers: Any, atoms: list[tv.Atom]) -> tv.TracedNode:
+    """Return the number at a position, as nested choices."""
+    if not atoms:
+        return tv.TracedNumber(numbers)
+    if (
+        len(atoms) == 1
+        and len(set(numbers)) > 1
+        and (line := _arithmetic_sequence(numbers, atoms[0])) is not None
+    ):
+        return line
+    *first, last = (_element_choice(row, atoms[1:]) for row in numbers)
+    made = last
+    for n, row in reversed(list(enumerate(first))):
+        if row != made:
+            made = tv.apply("where", tv.apply("==", tv.Position(atoms[0]), n), row, made)
+    return made
+
+
+def _arithmetic_sequence(numbers: list[Any], atom: tv.Atom) -> tv.TracedNode | None:
+    """Return start + step*n if the numbers are an arithmetic sequence of integers, else None."""
+    if any(isinstance(x, bool) or x != int(x) for x in numbers) or len(numbers) < 3:
+        return None
+    start, step = numbers[0], numbers[1] - numbers[0]
+    if any(x != start + n * step for n, x in enumerate(numbers)):
+        return None
+    node: tv.TracedNode = tv.Position(atom)
+    node = node if step == 1 else tv.TracedNumber(int(step)) * node
+    return node if start == 0 else node + int(start)

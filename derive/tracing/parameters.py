@@ -14,7 +14,7 @@ from typing import Any
 
 import sympy
 
-from derive.notation.names import WORDS
+from derive.notation.advice import WORDS
 from derive.tracing.context import TracedEquation
 from derive.tracing.values import (
     Position,

@@ -24,6 +24,7 @@ from derive.tracing import (
     views,
     windows,
 )
+from derive.tracing import values as tv
 from derive.tracing.calls import (
     as_function,
     bind,
@@ -32,26 +33,15 @@ from derive.tracing.calls import (
     with_argument_value,
 )
 from derive.tracing.context import Context, TracedEquation
-from derive.tracing.emit_notation import operation_text
+from derive.tracing.emit_notation import operation_text, with_fewest_sizes
 from derive.tracing.graph import trace_graph
-from derive.tracing.hoist_products import hoisted_products
-from derive.tracing.implied_sizes import with_fewest_sizes
-from derive.tracing.masks import MANY, selection
+from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
-from derive.tracing.ragged import Pieces
+from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import check
-from derive.tracing.values import (
-    TracedNumber,
-    TracedRead,
-    TracedValue,
-    apply,
-    joined,
-    kind_of,
-    new_axis,
-)
 
 FAMILIES = (
     elementwise,
@@ -235,7 +225,7 @@ def _reading(
 
 def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Context, dict[str, TracedValue], tuple[list[tuple[str, TracedValue] | None], Any]]:
+) -> tuple[Context, dict[str, tv.TracedValue], tuple[list[tuple[str, tv.TracedValue] | None], Any]]:
     """Return (the context with its equations, the inputs, (the named outputs, their pytree))."""
     from torch.utils._pytree import tree_structure
 
@@ -244,7 +234,7 @@ def _traced_equations(
     inputs = _inputs(graph, tensors)
     context = Context(graph, inputs, taken)
     found = _flat_outputs(Reader(context, graph).read(inputs.values()))
-    outputs: list[tuple[str, TracedValue] | None] = []
+    outputs: list[tuple[str, tv.TracedValue] | None] = []
     for n, x in enumerate(found):
         names = [made[0] for made in outputs if made is not None]
         outputs.append(None if x is None else (_output_name(context, x, n, names), x))
@@ -255,36 +245,36 @@ def _traced_equations(
 
 
 def _flat_outputs(made: Any) -> list[Any]:
-    if made is None or isinstance(made, TracedValue):
+    if made is None or isinstance(made, tv.TracedValue):
         return [made]
     if isinstance(made, dict):
         return [x for part in made.values() for x in _flat_outputs(part)]
     if isinstance(made, tuple | list):
         return [x for part in made for x in _flat_outputs(part)]
     if isinstance(made, Pieces):
-        raise DeriveError(MANY)
+        raise DeriveError(tv.MANY)
     if isinstance(made, sympy.Basic | int | float):
         raise DeriveError("the function returns a number, not a tensor; return a tensor")
     raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
 
 
-def _output_name(context: Context, value: TracedValue, n: int, taken: Collection[str]) -> str:
+def _output_name(context: Context, value: tv.TracedValue, n: int, taken: Collection[str]) -> str:
     """Return the name of an output's equation, which is none of the names taken."""
-    if selection(value) is not None:
-        raise DeriveError(MANY)
+    if tv.selection(value) is not None:
+        raise DeriveError(tv.MANY)
     if value.kind == "bool":
         raise DeriveError(
             "the function returns a bool tensor, which cannot be an output of an operation"
         )
-    whole = tuple(joined(a) for a in value.axes if a)
-    if isinstance(value.node, TracedRead) and value.node.positions == whole:
+    whole = tuple(tv.joined(a) for a in value.axes if a)
+    if isinstance(value.node, tv.TracedRead) and value.node.positions == whole:
         own = value.node.name
         if own not in taken and any(e.name == own for e in context.equations):
             return own
     named = context.named(value, "y" if n == 0 else f"y{n + 1}")
-    if isinstance(named.node, TracedRead) and named.node.name in taken:
+    if isinstance(named.node, tv.TracedRead) and named.node.name in taken:
         named = context.again_named(named, f"y{n + 1}")
-    if not isinstance(named.node, TracedRead):
+    if not isinstance(named.node, tv.TracedRead):
         raise DeriveError(
             "an output is infinite where a condition holds, which an equation cannot be; put the "
             "softmax, logsumexp or extremum that leaves -inf out into the function"
@@ -294,14 +284,14 @@ def _output_name(context: Context, value: TracedValue, n: int, taken: Collection
 
 def _as_float(e: TracedEquation) -> TracedEquation:
     """Multiply an equation of integers by exp(0), so that its value is a float."""
-    one = apply("exp", 0)
+    one = tv.apply("exp", 0)
     match e.body:
-        case TracedNumber(value) if value in (0, 1):
-            return replace(e, body=one if value else apply("log", 1))
+        case tv.TracedNumber(value) if value in (0, 1):
+            return replace(e, body=one if value else tv.apply("log", 1))
     return replace(e, body=one * e.body)
 
 
-def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
+def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, tv.TracedValue]:
     """Return a value for each argument, with an index for each axis that is not of size 1."""
     sizes = SymbolicSizes(graph.shapes)
     holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
@@ -310,8 +300,8 @@ def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, TracedValue]:
         axes = []
         for n in node.meta["val"].shape:
             size = sizes.of(n)
-            axes.append(new_axis(size))
-        kind = kind_of(t)
-        positions = tuple(joined(axis) for axis in axes if axis)
-        found[name] = TracedValue(tuple(axes), TracedRead(name, positions), kind)
+            axes.append(tv.new_axis(size))
+        kind = tv.kind_of(t)
+        positions = tuple(tv.joined(axis) for axis in axes if axis)
+        found[name] = tv.TracedValue(tuple(axes), tv.TracedRead(name, positions), kind)
     return found

@@ -11,25 +11,84 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing import masks
+from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
-from derive.tracing.literals import written_out
-from derive.tracing.names import is_simple
-from derive.tracing.ragged import Pieces, by_pieces, has_pieces, leaves_of
-from derive.tracing.unsupported import COMPLEX, NO_READING, advice, is_complex, is_refused
-from derive.tracing.values import (
-    Joined,
-    Position,
-    TracedApply,
-    TracedNode,
-    TracedNumber,
-    TracedValue,
-    walk,
-    without_gradient,
-)
+from derive.tracing.indexing import Pieces, by_pieces, has_pieces, leaves_of
+from derive.tracing.names import is_simple, written_out
 from derive.tracing.writes import Memory, put_into
+
+# -------------------------------------------------------------------------------------- unsupported
+# Advice for operations that index notation cannot express.
+
+_ORDER = (
+    "the order of elements depends on the values; pass the positions as an integer argument, "
+    "x.gather(dim, positions)"
+)
+_RANDOM = (
+    "it draws random numbers; call the module in eval mode, or pass the drawn mask or noise as "
+    "an argument"
+)
+_COUNT = (
+    "the number of elements depends on the values; pass the positions as an integer argument, or "
+    "use a mask, torch.where(mask, x, 0)"
+)
+COMPLEX = "complex tensors are not supported; write the real and the imaginary part as two tensors"
+_FOURIER = (
+    "a Fourier transform is not an index expression; compute it outside and pass its result as "
+    "an argument, or multiply by the cosine and sine matrices"
+)
+_MATRIX = (
+    "a matrix decomposition or linear solve is not an index expression; compute it outside and "
+    "pass its result as an argument"
+)
+NO_READING = (
+    "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
+    "or where, or compute it outside and pass its result as an argument"
+)
+
+_NAMES = {
+    _ORDER: (
+        "topk sort argsort msort kthvalue median nanmedian mode quantile searchsorted bucketize"
+    ),
+    _RANDOM: (
+        "rand randn randint randperm rand_like randn_like randint_like normal normal_ uniform_ "
+        "bernoulli bernoulli_ multinomial exponential_ geometric_ log_normal_ poisson rrelu "
+        "rrelu_with_noise alpha_dropout"
+    ),
+    _COUNT: (
+        "nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive bincount"
+    ),
+    COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
+    _MATRIX: (
+        "inverse cholesky cholesky_solve cholesky_inverse svd _linalg_svd qr lu_solve lstsq det "
+        "slogdet logdet pinverse matrix_exp triangular_solve _linalg_det _linalg_slogdet "
+        "_linalg_solve_ex _linalg_eigh"
+    ),
+}
+_ADVICE = {name: text for text, names in _NAMES.items() for name in names.split()}
+_FAMILIES = {"fft_": _FOURIER, "_fft_": _FOURIER, "linalg_": _MATRIX}
+
+
+def is_refused(name: str) -> bool:
+    """True if an operation has no reading, not even by torch's decomposition."""
+    return name in _ADVICE
+
+
+def advice(name: str) -> str | None:
+    """Return what to do instead of an operation; None if nothing is known."""
+    found = _ADVICE.get(name)
+    families = (text for start, text in _FAMILIES.items() if name.startswith(start))
+    return found or next(families, None)
+
+
+def is_complex(made: Any) -> bool:
+    """True if the result of a node is complex."""
+    return bool(getattr(getattr(made, "dtype", None), "is_complex", False))
+
+
+# ------------------------------------------------------------------------------------------- reader
 
 
 class Reader:
@@ -45,7 +104,7 @@ class Reader:
 
     # ---------------------------------------------------------------- nodes
 
-    def read(self, inputs: Iterable[TracedValue]) -> Any:
+    def read(self, inputs: Iterable[tv.TracedValue]) -> Any:
         """Return the outputs of the graph, tensors as values."""
         context, given = self.context, iter(inputs)
         last, skipped = self._last_of_statements(), unused(self.graph.graph)
@@ -85,7 +144,7 @@ class Reader:
         if isinstance(x, torch.fx.Node):
             known = self.known[x]
             if self.memory.is_view_without_graph(x) and not self.context.node.meta.get("held"):
-                return without_gradient(known)
+                return tv.without_gradient(known)
             return known
         if isinstance(x, tuple | list):
             # Those of torch.fx are subclasses of both.
@@ -122,14 +181,14 @@ class Reader:
             flat = list(leaves_of([args, kwargs]))
             if has_pieces(self.context, node, flat):
                 return by_pieces(self.context, f, node, args, kwargs)
-            if not takes_elements(f) and any(map(masks.selection, flat)):
-                raise DeriveError(masks.MANY)
+            if not takes_elements(f) and any(map(tv.selection, flat)):
+                raise DeriveError(tv.MANY)
             made = f(self.context, *args, **kwargs)
             self._check(node, made)
-            if node.meta.get("held") and is_write(node) and isinstance(made, TracedValue):
-                made = self._straight_through(args[0], without_gradient(made))
+            if node.meta.get("held") and is_write(node) and isinstance(made, tv.TracedValue):
+                made = self._straight_through(args[0], tv.without_gradient(made))
             elif node.meta.get("held") and not self.memory.is_view_without_graph(node):
-                made = without_gradient(made)
+                made = tv.without_gradient(made)
         except DeriveError as error:
             raise self._error(error) from error
         except Exception as error:
@@ -162,29 +221,29 @@ class Reader:
     def _sizes_of_axes(self) -> tuple[list[sympy.Expr], list[sympy.Expr]]:
         """Return (the sizes of parts of composite axes, the sizes of other axes)."""
         values = [(e.axes, e.body) for e in self.context.equations]
-        values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, TracedValue)]
+        values += [(v.axes, v.node) for v in self.known.values() if isinstance(v, tv.TracedValue)]
         axes = [[a.size for a in axis] for own, _ in values for axis in own]
-        joints = (x for _, node in values for x in walk(node) if isinstance(x, Joined))
+        joints = (x for _, node in values for x in tv.walk(node) if isinstance(x, tv.Joined))
         axes += [list(x.sizes) for x in joints]
         parts = [n for sizes in axes if len(sizes) > 1 for n in sizes]
         return parts, [n for sizes in axes if len(sizes) == 1 for n in sizes]
 
-    def _straight_through(self, old: TracedValue, new: TracedValue) -> TracedValue:
+    def _straight_through(self, old: tv.TracedValue, new: tv.TracedValue) -> tv.TracedValue:
         """Return a value written under no_grad, with the gradient of the old one.
 
         It is old + detach(new - old).
         """
         match new.node:
-            case TracedApply("detach", (value,)) | (TracedNumber() as value):
+            case tv.TracedApply("detach", (value,)) | (tv.TracedNumber() as value):
                 pass
             case _:
                 return new
-        if new.kind != "float" or isinstance(old.node, TracedNumber) or value == old.node:
+        if new.kind != "float" or isinstance(old.node, tv.TracedNumber) or value == old.node:
             return new
         old = self.context.simple(old)
 
-        def f(a: TracedNode, b: TracedNode) -> TracedNode:
-            return a + TracedApply("detach", (b - a,))
+        def f(a: tv.TracedNode, b: tv.TracedNode) -> tv.TracedNode:
+            return a + tv.TracedApply("detach", (b - a,))
 
         return self.context.elementwise(f, old, replace(new, node=value))
 
@@ -197,7 +256,7 @@ class Reader:
     def _check(self, node: Any, made: Any) -> None:
         """Check that the axes have the sizes that torch has."""
         value = node.meta.get("val")
-        if isinstance(made, TracedValue) and hasattr(value, "shape") and not masks.selection(made):
+        if isinstance(made, tv.TracedValue) and hasattr(value, "shape") and not tv.selection(made):
             want = [self.context.sizes.of(n) for n in value.shape]
             have = made.shape
             same = len(want) == len(have) and all(
@@ -256,10 +315,10 @@ class Reader:
         if not is_write(node) or memory.is_idle(node):
             return
         group = memory.group(node)
-        if not isinstance(made, TracedValue):
+        if not isinstance(made, tv.TracedValue):
             left = (u for x in group if x is not node for u in x.users)
             if any(memory.order[u] > memory.order[node] for u in left):
-                raise DeriveError(masks.MANY)
+                raise DeriveError(tv.MANY)
             return
         if len(group) < 2:
             return
@@ -296,25 +355,25 @@ class Reader:
         """Return the value, named if it is a variable or used more than once."""
         if isinstance(made, Pieces):
             return Pieces(tuple(self._kept(node, v, name) for v in made.values))
-        if not isinstance(made, TracedValue):
+        if not isinstance(made, tv.TracedValue):
             return made
         if leaves_out(made.node):
             return self._kept_within(node, made, name)
-        if is_simple(masks.lifted_mask(made)[1].node) or masks.selection(made) is not None:
+        if is_simple(tv.lifted_mask(made)[1].node) or tv.selection(made) is not None:
             return made
         if name is None and len([u for u in node.users if u.op != "output"]) < 2:
             return made
         stem = name_of(node.target).strip("_").partition(".")[0]
         return self.context.named(made, name or stem or "part")
 
-    def _kept_within(self, node: Any, made: TracedValue, name: str | None) -> TracedValue:
+    def _kept_within(self, node: Any, made: tv.TracedValue, name: str | None) -> tv.TracedValue:
         """Name the finite branch of a choice, as an infinite one cannot be named."""
         left = infinite_choice(made.node)
         if left is None:
             return made
-        inside = {x.atom for x in walk(left.rest) if isinstance(x, Position)}
+        inside = {x.atom for x in tv.walk(left.rest) if isinstance(x, tv.Position)}
         axes = tuple(axis if inside & set(axis) else () for axis in made.axes)
-        rest = TracedValue(axes, left.rest, made.kind)
+        rest = tv.TracedValue(axes, left.rest, made.kind)
         kept = self._kept(node, rest, name)
         if kept is rest:
             return made

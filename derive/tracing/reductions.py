@@ -14,7 +14,6 @@ from derive.errors import DeriveError
 from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
 from derive.tracing.elementwise import as_number
-from derive.tracing.masks import over_all, selection
 from derive.tracing.values import (
     Atom,
     Position,
@@ -25,7 +24,9 @@ from derive.tracing.values import (
     TracedReduce,
     TracedValue,
     apply,
+    over_all,
     reduced,
+    selection,
 )
 
 

@@ -19,17 +19,9 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing import values as tv
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
-from derive.tracing.values import (
-    Atom,
-    Position,
-    TracedNode,
-    TracedNumber,
-    TracedValue,
-    apply,
-    substituted,
-)
 
 # -------------------------------------------------------------------- upsampling
 
@@ -38,7 +30,7 @@ from derive.tracing.values import (
     *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
     *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
 )
-def nearest_upsampling(context: Context, x: TracedValue, *_: Any, **__: Any) -> TracedValue:
+def nearest_upsampling(context: Context, x: tv.TracedValue, *_: Any, **__: Any) -> tv.TracedValue:
     shape = context.shape()
     spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
@@ -49,14 +41,14 @@ def nearest_upsampling(context: Context, x: TracedValue, *_: Any, **__: Any) -> 
                 f"instead of the size {shape[dim]}"
             )
         if times != 1:
-            x = x.with_axis(dim, (*x.axes[dim], Atom.new(times)))
+            x = x.with_axis(dim, (*x.axes[dim], tv.Atom.new(times)))
     return x
 
 
 @operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def linear_upsampling(
-    context: Context, x: TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
-) -> TracedValue:
+    context: Context, x: tv.TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
+) -> tv.TracedValue:
     """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
     shape = context.counted_shape()
     for dim in range(2, len(x.axes)):
@@ -66,20 +58,20 @@ def linear_upsampling(
 
 
 def _interpolated_axis(
-    context: Context, x: TracedValue, dim: int, size: sympy.Expr, align_corners: bool
-) -> TracedValue:
+    context: Context, x: tv.TracedValue, dim: int, size: sympy.Expr, align_corners: bool
+) -> tv.TracedValue:
     x, atom = context.single(x, dim)
-    new, whole = Atom.new(size), atom.size
+    new, whole = tv.Atom.new(size), atom.size
     if align_corners:
-        above: TracedNode = Position(new) * (whole - 1)
+        above: tv.TracedNode = tv.Position(new) * (whole - 1)
         below = context.sizes.plain(size - 1)
     else:
-        above = apply("maximum", (2 * Position(new) + 1) * whole - size, 0)
+        above = tv.apply("maximum", (2 * tv.Position(new) + 1) * whole - size, 0)
         below = context.sizes.plain(2 * size)
     low = above // below
-    high = apply("int", apply("minimum", low + 1, whole - 1))
+    high = tv.apply("int", tv.apply("minimum", low + 1, whole - 1))
     part = above / below - low
-    one, two = (substituted(x.node, {atom: at}) for at in (low, high))
+    one, two = (tv.substituted(x.node, {atom: at}) for at in (low, high))
     return replace(x.with_axis(dim, (new,)), node=(1 - part) * one + part * two, kind="float")
 
 
@@ -94,12 +86,12 @@ _STEMS = (("slice", "front"), ("row", "top"), ("column", "left"))
 @operation("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sample(
     context: Context,
-    x: TracedValue,
-    grid: TracedValue,
+    x: tv.TracedValue,
+    grid: tv.TracedValue,
     mode: int,
     padding: int,
     align_corners: bool,
-) -> TracedValue:
+) -> tv.TracedValue:
     if mode == _CUBIC:
         raise DeriveError(
             "grid_sample with mode='bicubic' is not supported; use mode='bilinear', or compute "
@@ -111,8 +103,8 @@ def grid_sample(
         x = context.with_one_index(x, dim)
     places, firsts = [], []
 
-    def rounded(a: TracedNode) -> TracedNode:
-        return apply("int", apply("round" if mode == _NEAREST else "floor", a))
+    def rounded(a: tv.TracedNode) -> tv.TracedNode:
+        return tv.apply("int", tv.apply("round" if mode == _NEAREST else "floor", a))
 
     for n, (name, first) in enumerate(_STEMS[-spatial:]):
         place = context.elementwise(
@@ -132,58 +124,58 @@ def grid_sample(
     rest = replace(x, axes=(*x.axes[:2], *((),) * spatial))
     rest, *found = context.aligned(rest, *places, *firsts)
     own, low = ([v.node for v in part] for part in (found[:spatial], found[spatial:]))
-    terms: list[TracedNode] = []
+    terms: list[tv.TracedNode] = []
     for steps in product((0, 1) if mode != _NEAREST else (0,), repeat=spatial):
         near = [p + 1 if step else p for p, step in zip(low, steps, strict=True)]
         at = {a: p for axis, p in zip(x.axes[2:], near, strict=True) for a in axis}
-        term = substituted(rest.node, at)
+        term = tv.substituted(rest.node, at)
         if mode != _NEAREST:
             for u, p, step in zip(own, low, steps, strict=True):
                 term = term * (u - p if step else p + 1 - u)
         test = _neighbor_in_bounds(near, steps, sizes, padding)
         terms.append(term if test is None else where(test, term, 0))
-    return TracedValue(context.axes_of([rest, *found]), reduce(operator.add, terms), x.kind)
+    return tv.TracedValue(context.axes_of([rest, *found]), reduce(operator.add, terms), x.kind)
 
 
-def _coordinate(grid: TracedValue, n: int) -> TracedValue:
+def _coordinate(grid: tv.TracedValue, n: int) -> tv.TracedValue:
     """Return the n-th coordinate of each sample."""
     for atom in reversed(grid.axes[-1]):
         n, inner = divmod(n, int(atom.size))
-        grid = grid.at({atom: TracedNumber(inner)})
+        grid = grid.at({atom: tv.TracedNumber(inner)})
     return grid.without_axis(len(grid.axes) - 1)
 
 
-def _grid_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
+def _grid_position(size: sympy.Expr, align_corners: bool, a: tv.TracedNode) -> tv.TracedNode:
     """Map a coordinate in [-1, 1] to a position on an axis."""
     if align_corners:
-        return (a + 1) * TracedNumber(size - 1) / 2
-    return ((a + 1) * TracedNumber(size) - 1) / 2
+        return (a + 1) * tv.TracedNumber(size - 1) / 2
+    return ((a + 1) * tv.TracedNumber(size) - 1) / 2
 
 
-def _reflected_position(size: sympy.Expr, align_corners: bool, a: TracedNode) -> TracedNode:
+def _reflected_position(size: sympy.Expr, align_corners: bool, a: tv.TracedNode) -> tv.TracedNode:
     """Reflect a position at the centers of the outermost elements, or at their edges."""
-    span = TracedNumber(size - 1 if align_corners else size)
-    half = TracedNumber(sympy.Rational(1, 2))
-    from_edge = apply("remainder", a if align_corners else a + half, 2 * span)
-    inner = span - apply("abs", from_edge - span)
+    span = tv.TracedNumber(size - 1 if align_corners else size)
+    half = tv.TracedNumber(sympy.Rational(1, 2))
+    from_edge = tv.apply("remainder", a if align_corners else a + half, 2 * span)
+    inner = span - tv.apply("abs", from_edge - span)
     return inner if align_corners else inner - half
 
 
-def _clamped_position(size: sympy.Expr, a: TracedNode) -> TracedNode:
+def _clamped_position(size: sympy.Expr, a: tv.TracedNode) -> tv.TracedNode:
     """Clamp a position to the axis; the slope at an end is 0, as in torch."""
-    end = TracedNumber(size - 1)
+    end = tv.TracedNumber(size - 1)
     inner = where(a >= end, end, a)
     return where(a <= 0, 0, inner)
 
 
 def _neighbor_in_bounds(
-    near: Sequence[TracedNode], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
-) -> TracedNode | None:
+    near: Sequence[tv.TracedNode], steps: Sequence[int], sizes: Sequence[sympy.Expr], padding: int
+) -> tv.TracedNode | None:
     """Return the test that an element is inside the tensor, or None.
 
     Unless padding is by zeros, the first neighbor always is.
     """
-    tests: list[TracedNode] = []
+    tests: list[tv.TracedNode] = []
     for p, step, size in zip(near, steps, sizes, strict=True):
         if padding == _ZEROS:
             tests.append(p >= 0)

@@ -12,25 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from derive.errors import DeriveError
+from derive.tracing import values as tv
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, of_elements, operation
-from derive.tracing.masks import lifted_mask, selection
-from derive.tracing.values import (
-    Atom,
-    Axis,
-    Position,
-    TracedApply,
-    TracedNode,
-    TracedNumber,
-    TracedRead,
-    TracedReduce,
-    TracedValue,
-    apply,
-    joined,
-    reduced,
-    substituted,
-    walk,
-)
+from derive.tracing.values import reduced
 
 _REPEATED = (
     "a write to repeated positions keeps an undefined one of the values; add them (index_add, "
@@ -44,10 +29,10 @@ class MatchedPositions:
     def __init__(
         self,
         context: Context,
-        x: TracedValue,
+        x: tv.TracedValue,
         dims: Sequence[int],
-        indices: Sequence[TracedValue],
-        source: TracedValue,
+        indices: Sequence[tv.TracedValue],
+        source: tv.TracedValue,
     ) -> None:
         """``source`` and ``indices`` share leading axes; the axes of x outside ``dims`` follow."""
         for n in dims:
@@ -55,7 +40,7 @@ class MatchedPositions:
         lead = len(indices[0].axes) - (len(x.axes) - len(dims))
         kept = [n for n in range(len(x.axes)) if n not in dims]
         order = [*dims, *kept]
-        around: tuple[Axis, ...] = ((),) * len(dims)
+        around: tuple[tv.Axis, ...] = ((),) * len(dims)
         wide = [replace(x, axes=(*((),) * lead, *(x.axes[n] for n in order)))]
         for v in (source, *indices):
             rest = len(x.axes) - len(dims)
@@ -65,23 +50,25 @@ class MatchedPositions:
         axes = context.axes_of([base, source, *indices])
         back = {n: axes[lead + k] for k, n in enumerate(order)}
         self.axes = tuple(back[n] for n in range(len(order)))
-        self.atoms: list[Atom] = [a for axis in axes[:lead] for a in axis]
+        self.atoms: list[tv.Atom] = [a for axis in axes[:lead] for a in axis]
         self.base, self.source, self.kind = base.node, source.node, base.kind
         tests = []
         for v in (source, *indices):
             # Elements outside a mask match no position.
-            if (mask := lifted_mask(v)[0]) is not None and mask not in tests:
+            if (mask := tv.lifted_mask(v)[0]) is not None and mask not in tests:
                 tests.append(mask)
-        source, *indices = (lifted_mask(v)[1] for v in (source, *indices))
+        source, *indices = (tv.lifted_mask(v)[1] for v in (source, *indices))
         self.source = source.node
         for i, n in zip(indices, dims, strict=True):
-            at = joined(back[n])
+            at = tv.joined(back[n])
             if i.node != at:
-                tests.append(apply("==", i.node, at))
+                tests.append(tv.apply("==", i.node, at))
         tests = self._without_own_positions(context, tests)
         self.test = conjunction(tests)
 
-    def _without_own_positions(self, context: Context, tests: list[TracedNode]) -> list[TracedNode]:
+    def _without_own_positions(
+        self, context: Context, tests: list[tv.TracedNode]
+    ) -> list[tv.TracedNode]:
         """Drop k == n if k runs over all positions n: exactly one k matches each n.
 
         Sizes that are equal in the examples count as equal.
@@ -89,37 +76,39 @@ class MatchedPositions:
         for alike in (context.sizes.equal, context.sizes.unify):
             for test in tests:
                 match test:
-                    case TracedApply("==", (Position(own), Position(at))) if own in self.atoms:
+                    case tv.TracedApply("==", (tv.Position(own), tv.Position(at))) if (
+                        own in self.atoms
+                    ):
                         if not alike(own.size, at.size):
                             continue
-                        inner: dict[Atom, TracedNode] = {own: Position(at)}
+                        inner: dict[tv.Atom, tv.TracedNode] = {own: tv.Position(at)}
                         self.atoms.remove(own)
-                        self.source = substituted(self.source, inner)
-                        left = [substituted(t, inner) for t in tests if t is not test]
+                        self.source = tv.substituted(self.source, inner)
+                        left = [tv.substituted(t, inner) for t in tests if t is not test]
                         return self._without_own_positions(context, left)
         return tests
 
-    def reduced(self, kind: str) -> TracedNode:
+    def reduced(self, kind: str) -> tv.TracedNode:
         return reduced(kind, self.atoms, self.source, self.test)
 
-    def any(self) -> TracedNode:
+    def any(self) -> tv.TracedNode:
         if self.test is None:
-            return TracedNumber(True)
+            return tv.TracedNumber(True)
         return reduced("any", self.atoms, self.test) if self.atoms else self.test
 
-    def put(self, node: TracedNode) -> TracedValue:
-        return TracedValue(self.axes, node, self.kind)
+    def put(self, node: tv.TracedNode) -> tv.TracedValue:
+        return tv.TracedValue(self.axes, node, self.kind)
 
-    def by(self, kind: str, with_base: bool) -> TracedValue:
+    def by(self, kind: str, with_base: bool) -> tv.TracedValue:
         """Reduce the values at each position, ``with_base`` including the present one."""
-        zero = isinstance(self.base, TracedNumber) and self.base.value == 0
+        zero = isinstance(self.base, tv.TracedNumber) and self.base.value == 0
         if kind == "sum" and (with_base or zero):
             made = self.reduced("sum")
             return self.put(made if zero else self.base + made)
         if not self.atoms:
             made = self.source
         elif kind == "mean" and with_base:
-            count = 1 + reduced("sum", self.atoms, TracedNumber(1), self.test)
+            count = 1 + reduced("sum", self.atoms, tv.TracedNumber(1), self.test)
             return self.put((self.base + self.reduced("sum")) / count)
         else:
             made = self.reduced(kind)
@@ -129,23 +118,23 @@ class MatchedPositions:
             made = (self.base + made) / 2
         elif with_base:
             names = {"amax": "maximum", "amin": "minimum", "prod": "*"}
-            made = apply(names[kind], self.base, made)
+            made = tv.apply(names[kind], self.base, made)
         return self.put(where(self.any(), made, self.base))
 
 
-def _named_position(context: Context, index: TracedValue) -> TracedValue:
-    plain = isinstance(lifted_mask(index)[1].node, TracedRead | Position | TracedNumber)
+def _named_position(context: Context, index: tv.TracedValue) -> tv.TracedValue:
+    plain = isinstance(tv.lifted_mask(index)[1].node, tv.TracedRead | tv.Position | tv.TracedNumber)
     index = index if plain else context.named(index, "index")
     return index.fresh()
 
 
-def _with_first(x: TracedValue, dim: int) -> TracedValue:
+def _with_first(x: tv.TracedValue, dim: int) -> tv.TracedValue:
     """Return the value with one axis before the others."""
     return replace(x, axes=(x.axes[dim], *x.without_axis(dim).axes)) if x.axes else x
 
 
 def _match_along(
-    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue, source: tv.TracedValue
 ) -> MatchedPositions:
     """Match the positions of a one-axis index, which is an axis of the source too."""
     dim = x.place_of(dim)
@@ -156,7 +145,7 @@ def _match_along(
 
 
 def _match_elements(
-    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue, source: tv.TracedValue
 ) -> MatchedPositions:
     """Match the positions of an index with all axes."""
     dim = x.place_of(dim)
@@ -172,7 +161,7 @@ def _match_elements(
 
 
 def match_positions(
-    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue, source: tv.TracedValue
 ) -> MatchedPositions:
     """Match the positions of the current operation's index."""
     find = _match_along if "index" in context.called else _match_elements
@@ -182,12 +171,12 @@ def match_positions(
 @operation("index_add", "index_add_")
 def index_add(
     context: Context,
-    x: TracedValue,
+    x: tv.TracedValue,
     dim: int,
-    index: TracedValue,
-    source: TracedValue,
+    index: tv.TracedValue,
+    source: tv.TracedValue,
     alpha: Any = 1,
-) -> TracedValue:
+) -> tv.TracedValue:
     if alpha != 1:
         source = context.elementwise(operator.mul, source, alpha)
     return _match_along(context, x, dim, index, source).by("sum", True)
@@ -195,16 +184,16 @@ def index_add(
 
 @operation("index_fill", "index_fill_")
 def index_fill(
-    context: Context, x: TracedValue, dim: int, index: TracedValue, value: Any
-) -> TracedValue:
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue, value: Any
+) -> tv.TracedValue:
     found = _match_along(context, x, dim, index, context.value(0))
     return found.put(where(found.any(), context.value(value).node, found.base))
 
 
 @operation("scatter_add", "scatter_add_")
 def scatter_add(
-    context: Context, x: TracedValue, dim: int, index: TracedValue, source: TracedValue
-) -> TracedValue:
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue, source: tv.TracedValue
+) -> tv.TracedValue:
     return _match_elements(context, x, dim, index, source).by("sum", True)
 
 
@@ -214,13 +203,13 @@ _KINDS = {"add": "sum", "multiply": "prod"}
 @operation("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
 def scatter_reduce(
     context: Context,
-    x: TracedValue,
+    x: tv.TracedValue,
     dim: int,
-    index: TracedValue,
-    source: TracedValue,
+    index: tv.TracedValue,
+    source: tv.TracedValue,
     reduce: str,
     include_self: bool = True,
-) -> TracedValue:
+) -> tv.TracedValue:
     return match_positions(context, x, dim, index, source).by(
         _KINDS.get(reduce, reduce), include_self
     )
@@ -229,24 +218,24 @@ def scatter_reduce(
 @operation("scatter", "scatter_")
 def scatter(
     context: Context,
-    x: TracedValue,
+    x: tv.TracedValue,
     dim: int,
-    index: TracedValue,
+    index: tv.TracedValue,
     source: Any,
     reduce: str | None = None,
-) -> TracedValue:
+) -> tv.TracedValue:
     found = _match_elements(context, x, dim, index, context.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
     return _put_unique(found)
 
 
-def _put_unique(found: MatchedPositions) -> TracedValue:
+def _put_unique(found: MatchedPositions) -> tv.TracedValue:
     """Write the values; at most one may match each position."""
     if found.test is None and not found.atoms:
         return found.put(found.source)
     if found.atoms and any(
-        isinstance(n, TracedRead | Position | TracedReduce) for n in walk(found.source)
+        isinstance(n, tv.TracedRead | tv.Position | tv.TracedReduce) for n in tv.walk(found.source)
     ):
         raise DeriveError(_REPEATED)
     return found.put(where(found.any(), found.source, found.base))
@@ -256,11 +245,11 @@ def _put_unique(found: MatchedPositions) -> TracedValue:
 @of_elements
 def index_put(
     context: Context,
-    x: TracedValue,
-    indices: Sequence[TracedValue | None],
-    values: TracedValue,
+    x: tv.TracedValue,
+    indices: Sequence[tv.TracedValue | None],
+    values: tv.TracedValue,
     accumulate: bool = False,
-) -> TracedValue:
+) -> tv.TracedValue:
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if len(given) == 1 and given[0][1].kind == "bool":
         if given[0][0] != 0 or accumulate:
@@ -285,19 +274,19 @@ def index_put(
 
 
 def _where_mask(
-    context: Context, x: TracedValue, mask: TracedValue, values: TracedValue
-) -> TracedValue:
-    if values.axes and selection(values) is None:
+    context: Context, x: tv.TracedValue, mask: tv.TracedValue, values: tv.TracedValue
+) -> tv.TracedValue:
+    if values.axes and tv.selection(values) is None:
         raise DeriveError(
             "a write of as many values as a mask selects is not supported; use torch.where"
         )
     whole = context.masked(x, mask)
-    test, base = selection(whole) or (whole.node, whole.node)
+    test, base = tv.selection(whole) or (whole.node, whole.node)
     if not values.axes:
         return replace(whole, node=where(test, values.node, base))
     whole, values = context.aligned(whole, values)
-    test, base = selection(whole) or (whole.node, whole.node)
-    other, node = selection(values) or (None, values.node)
+    test, base = tv.selection(whole) or (whole.node, whole.node)
+    other, node = tv.selection(values) or (None, values.node)
     if other != test:
         raise DeriveError(
             "a write of values selected by another mask is not supported; use torch.where"

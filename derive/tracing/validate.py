@@ -13,7 +13,7 @@ import sympy
 from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.tracing.call_cost import cost_of
+from derive.tracing.cost_report import cost_of
 from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
 

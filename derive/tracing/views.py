@@ -11,32 +11,15 @@ import sympy
 from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.errors import DeriveError
+from derive.tracing import values as tv
 from derive.tracing.context import Context, operation
-from derive.tracing.values import (
-    Atom,
-    Axis,
-    Joined,
-    Position,
-    TracedApply,
-    TracedNode,
-    TracedNumber,
-    TracedRead,
-    TracedReduce,
-    TracedValue,
-    apply,
-    joined,
-    new_axis,
-    size_of,
-    substituted,
-    walk,
-)
 
 
 @operation(
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
     *("view_as", "reshape_as", "unsqueeze_", "squeeze_", "_reshape_alias", "ravel"),
 )
-def view(context: Context, x: TracedValue, *args: Any, **__: Any) -> TracedValue:
+def view(context: Context, x: tv.TracedValue, *args: Any, **__: Any) -> tv.TracedValue:
     shape = context.shape()
     if context.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
         for given, size in zip(args[0], shape, strict=True):
@@ -48,24 +31,24 @@ def view(context: Context, x: TracedValue, *args: Any, **__: Any) -> TracedValue
 
 
 @operation("permute")
-def permute(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
+def permute(context: Context, x: tv.TracedValue, dims: Sequence[int]) -> tv.TracedValue:
     return replace(x, axes=tuple(x.axes[d] for d in dims))
 
 
 @operation("transpose", "transpose_", "swapaxes", "swapdims")
-def transpose(context: Context, x: TracedValue, a: int, b: int) -> TracedValue:
+def transpose(context: Context, x: tv.TracedValue, a: int, b: int) -> tv.TracedValue:
     axes = list(x.axes)
     axes[a], axes[b] = axes[b], axes[a]
     return replace(x, axes=tuple(axes))
 
 
 @operation("t", "numpy_T", "mT", "matrix_H", "adjoint", "t_")
-def transposed(context: Context, x: TracedValue) -> TracedValue:
+def transposed(context: Context, x: tv.TracedValue) -> tv.TracedValue:
     return x if len(x.axes) < 2 else replace(x, axes=(*x.axes[:-2], x.axes[-1], x.axes[-2]))
 
 
 @operation("movedim", "moveaxis")
-def movedim(context: Context, x: TracedValue, source: Any, target: Any) -> TracedValue:
+def movedim(context: Context, x: tv.TracedValue, source: Any, target: Any) -> tv.TracedValue:
     sources = [source] if isinstance(source, int) else list(source)
     targets = [target] if isinstance(target, int) else list(target)
     rank = len(x.axes)
@@ -77,20 +60,20 @@ def movedim(context: Context, x: TracedValue, source: Any, target: Any) -> Trace
 
 
 @operation("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave")
-def expand(context: Context, x: TracedValue, *args: Any, **_: Any) -> TracedValue:
+def expand(context: Context, x: tv.TracedValue, *args: Any, **_: Any) -> tv.TracedValue:
     name, shape = context.called, context.shape()
     axes = ((),) * (len(shape) - len(x.axes)) + x.axes
-    made: list[Axis] = []
+    made: list[tv.Axis] = []
     for axis, size in zip(axes, shape, strict=True):
-        have = size_of(axis)
+        have = tv.size_of(axis)
         if context.sizes.equal(have, size):
             made.append(axis)
         elif name not in ("repeat", "tile", "repeat_interleave"):
-            made.append((Atom.new(size),))
+            made.append((tv.Atom.new(size),))
         elif (times := context.sizes.quotient(size, have)) is None:
             raise DeriveError("repeats that differ between elements are not supported")
         else:
-            new = (Atom.new(times),)
+            new = (tv.Atom.new(times),)
             made.append((*axis, *new) if name == "repeat_interleave" else (*new, *axis))
     return replace(x, axes=tuple(made))
 
@@ -98,41 +81,41 @@ def expand(context: Context, x: TracedValue, *args: Any, **_: Any) -> TracedValu
 # -------------------------------------------------------------------- parts of an axis
 
 
-def with_runs_named(context: Context, x: TracedValue, dim: int) -> TracedValue:
+def with_runs_named(context: Context, x: tv.TracedValue, dim: int) -> tv.TracedValue:
     """Name x if a cumulative reduction in it ends at the index of the axis.
 
     Parts are then read of the name. A shifted end would be no position of the summed axis.
     """
-    for r in (r for r in walk(x.node) if isinstance(r, TracedReduce)):
-        for c in walk(r):
-            if isinstance(c, TracedApply) and c.name in RELATIONS:
-                read = {p.atom for p in walk(c) if isinstance(p, Position)}
+    for r in (r for r in tv.walk(x.node) if isinstance(r, tv.TracedReduce)):
+        for c in tv.walk(r):
+            if isinstance(c, tv.TracedApply) and c.name in RELATIONS:
+                read = {p.atom for p in tv.walk(c) if isinstance(p, tv.Position)}
                 if not read.isdisjoint(r.atoms) and not read.isdisjoint(x.axes[dim]):
                     return context.named(x, REDUCTIONS[r.kind].stem)
     return x
 
 
-def moved(position: TracedNode, by: Any) -> TracedNode:
+def moved(position: tv.TracedNode, by: Any) -> tv.TracedNode:
     """Return position + by."""
     by = sympy.sympify(by)
     if by == 0:
         return position
     if by.could_extract_minus_sign():
-        return position - TracedNumber(-by)
-    return position + TracedNumber(by)
+        return position - tv.TracedNumber(-by)
+    return position + tv.TracedNumber(by)
 
 
 @operation("select")
-def select(context: Context, x: TracedValue, dim: int, index: Any) -> TracedValue:
+def select(context: Context, x: tv.TracedValue, dim: int, index: Any) -> tv.TracedValue:
     dim = x.place_of(dim)
     axis = x.axes[dim]
     node = x.node
-    size = size_of(axis)
+    size = tv.size_of(axis)
     index = sympy.sympify(index)
     if index.is_number and index < 0:
         index = size + index
     if len(axis) == 1 and any(
-        isinstance(j, Joined) and Position(axis[0]) in j.items for j in walk(node)
+        isinstance(j, tv.Joined) and tv.Position(axis[0]) in j.items for j in tv.walk(node)
     ):
         # A position with a constant part reads an equation of its own.
         x = context.named(x, "parts")
@@ -141,17 +124,17 @@ def select(context: Context, x: TracedValue, dim: int, index: Any) -> TracedValu
         x, atom = context.single(x, dim)
         axis, node = (atom,), x.node
     if axis:
-        node = substituted(node, {axis[0]: TracedNumber(index)})
+        node = tv.substituted(node, {axis[0]: tv.TracedNumber(index)})
     return replace(x.without_axis(dim), node=node)
 
 
 @operation("unbind")
-def unbind(context: Context, x: TracedValue, dim: int = 0) -> list[TracedValue]:
+def unbind(context: Context, x: tv.TracedValue, dim: int = 0) -> list[tv.TracedValue]:
     return [select(context, x, dim, n) for n in range(len(context.node.meta["val"]))]
 
 
 @operation("cat", "concat", "concatenate")
-def cat(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
+def cat(context: Context, tensors: Sequence[tv.TracedValue], dim: int = 0) -> tv.TracedValue:
     tensors = [t for t in tensors if t.axes]
     dim = tensors[0].place_of(dim)
     if len(tensors) == 1:
@@ -165,22 +148,22 @@ def cat(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> Trace
         return replace(made, axes=(*made.axes[:dim], (*which, *axis), *rest))
     if not all(t.axes[dim] for t in tensors):
         return _concatenated_by_choice(context, tensors, dim)
-    total = Atom.new(sum(lengths))
+    total = tv.Atom.new(sum(lengths))
     singles = []
     for t in tensors:
         t, atom = context.single(t, dim)
         if not _is_read_alone(context, t.node, atom):
             # The axis of a named part implies its size.
             t, atom = context.single(context.again_named(t, "part"), dim)
-        singles.append(t.without_axis(dim).at({atom: Position(total)}))
+        singles.append(t.without_axis(dim).at({atom: tv.Position(total)}))
     values = context.aligned(*singles)
     axes = context.axes_of(values)
-    body = TracedApply("concat", (Position(total), *(v.node for v in values)))
-    made = TracedValue((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
+    body = tv.TracedApply("concat", (tv.Position(total), *(v.node for v in values)))
+    made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
     return context.named_variable(made, "joined")
 
 
-def _is_read_alone(context: Context, node: TracedNode, atom: Atom) -> bool:
+def _is_read_alone(context: Context, node: tv.TracedNode, atom: tv.Atom) -> bool:
     """True if an undivided axis of the index's size is read at the bare index.
 
     No read may be at a sum with the index, which would imply another size.
@@ -188,28 +171,28 @@ def _is_read_alone(context: Context, node: TracedNode, atom: Atom) -> bool:
     axes = {name: value.axes for name, value in context.inputs.items()}
     axes |= {e.name: e.axes for e in context.equations}
     found = False
-    for x in walk(node):
-        if not isinstance(x, TracedRead):
+    for x in tv.walk(node):
+        if not isinstance(x, tv.TracedRead):
             continue
         for p, axis in zip(x.positions, filter(None, axes.get(x.name, ())), strict=False):
-            if p == Position(atom):
+            if p == tv.Position(atom):
                 found |= len(axis) == 1 and context.sizes.equal(axis[0].size, atom.size)
-            elif isinstance(p, TracedApply) and Position(atom) in walk(p):
+            elif isinstance(p, tv.TracedApply) and tv.Position(atom) in tv.walk(p):
                 return False
     return found
 
 
 def _concatenated_by_choice(
-    context: Context, tensors: Sequence[TracedValue], dim: int
-) -> TracedValue:
+    context: Context, tensors: Sequence[tv.TracedValue], dim: int
+) -> tv.TracedValue:
     """Concatenate tensors, some with one position: where(u < 1, a, b[u-1])."""
-    total = Atom.new(sum(t.shape[dim] for t in tensors))
+    total = tv.Atom.new(sum(t.shape[dim] for t in tensors))
     first, singles, ends = sympy.Integer(0), [], []
     for t in tensors:
         length = t.shape[dim]
         if t.axes[dim]:
             t, atom = context.single(with_runs_named(context, t, dim), dim)
-            t = t.at({atom: moved(Position(total), -first)})
+            t = t.at({atom: moved(tv.Position(total), -first)})
         singles.append(t.without_axis(dim))
         first = first + length
         ends.append(first)
@@ -217,33 +200,33 @@ def _concatenated_by_choice(
     axes = context.axes_of(values)
     *before, node = (v.node for v in values)
     for own, end in reversed(list(zip(before, ends, strict=False))):
-        node = apply("where", Position(total) < end, own, node)
-    made = TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
+        node = tv.apply("where", tv.Position(total) < end, own, node)
+    made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
     return context.named_variable(made, "joined")
 
 
 @operation("stack")
-def stack(context: Context, tensors: Sequence[TracedValue], dim: int = 0) -> TracedValue:
+def stack(context: Context, tensors: Sequence[tv.TracedValue], dim: int = 0) -> tv.TracedValue:
     return _stacked(context, tensors, dim % (len(tensors[0].axes) + 1))
 
 
-def _stacked(context: Context, tensors: Sequence[TracedValue], dim: int) -> TracedValue:
+def _stacked(context: Context, tensors: Sequence[tv.TracedValue], dim: int) -> tv.TracedValue:
     """Return the n-th tensor at position n of a new axis, as nested choices."""
-    values, axis = context.aligned(*tensors), new_axis(len(tensors))
+    values, axis = context.aligned(*tensors), tv.new_axis(len(tensors))
     *first, node = (v.node for v in values)
     for n, own in reversed(list(enumerate(first))):
-        node = apply("where", apply("==", joined(axis), n), own, node)
+        node = tv.apply("where", tv.apply("==", tv.joined(axis), n), own, node)
     axes = context.axes_of(values)
-    return TracedValue((*axes[:dim], axis, *axes[dim:]), node, values[0].kind)
+    return tv.TracedValue((*axes[:dim], axis, *axes[dim:]), node, values[0].kind)
 
 
 @operation("flip")
-def flip(context: Context, x: TracedValue, dims: Sequence[int]) -> TracedValue:
+def flip(context: Context, x: tv.TracedValue, dims: Sequence[int]) -> tv.TracedValue:
     for d in dims:
         d = x.place_of(d)
         if not x.axes[d]:
             continue
         x, atom = context.single(x, d)
-        back = TracedNumber(atom.size - 1) - Position(atom)
+        back = tv.TracedNumber(atom.size - 1) - tv.Position(atom)
         x = x.at({atom: back})
     return x

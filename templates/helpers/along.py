@@ -4,21 +4,21 @@ import torch
 import torch.nn.grad
 
 
-def _softmax_of(x, dim):
+def softmax(x, dim):
     """torch.softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.softmax(x, dim)
     return torch.softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
-def _logsoftmax(x, dim):
+def log_softmax(x, dim):
     """torch.log_softmax, without the trailing axes of size 1 that would make it slow."""
     if x.shape[dim + 1 :].numel() != 1:
         return torch.log_softmax(x, dim)
     return torch.log_softmax(x.reshape(x.shape[: dim + 1]), dim).reshape(x.shape)
 
 
-def _softmax_slope(g, y, dim):
+def softmax_backward(g, y, dim):
     """The gradient of softmax with output y, without trailing axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._softmax_backward_data(g, y, dim, y.dtype)
@@ -27,7 +27,7 @@ def _softmax_slope(g, y, dim):
     return torch._softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
-def _logsoftmax_slope(g, y, dim):
+def log_softmax_backward(g, y, dim):
     """The gradient of log_softmax with output y, without trailing axes of size 1."""
     if y.shape[dim + 1 :].numel() != 1:
         return torch._log_softmax_backward_data(g, y, dim, y.dtype)
@@ -36,7 +36,7 @@ def _logsoftmax_slope(g, y, dim):
     return torch._log_softmax_backward_data(g, flat, dim, y.dtype).reshape(y.shape)
 
 
-def _gathered(x, dim, index):
+def gather(x, dim, index):
     """x.gather, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.gather(dim, index)
@@ -44,7 +44,7 @@ def _gathered(x, dim, index):
     return x.reshape(x.shape[: dim + 1]).gather(dim, flat).reshape(index.shape)
 
 
-def _scatter_added(x, dim, index, y):
+def scatter_add(x, dim, index, y):
     """x.scatter_add, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add(dim, index, y)
@@ -52,7 +52,7 @@ def _scatter_added(x, dim, index, y):
     return x.reshape(x.shape[: dim + 1]).scatter_add(dim, *flat).reshape(x.shape)
 
 
-def _conv_of_each(x, w, **how):
+def conv_single_channel(x, w, **how):
     """torch's convolution of one channel; each of several is a channel, which is faster."""
     conv, several = getattr(torch.nn.functional, f"conv{w.dim() - 2}d"), x.shape[0]
     if several < 2:
@@ -61,10 +61,12 @@ def _conv_of_each(x, w, **how):
     return conv(x.transpose(0, 1), w, groups=several, **how).transpose(0, 1)
 
 
-def _conv_input_of_each(shape, w, y, **how):
-    """The gradient of _conv_of_each in x, which has this shape."""
+def conv_single_channel_input(shape, w, y, **how):
+    """The gradient of conv_single_channel in x, which has this shape."""
     conv_input, several = getattr(torch.nn.grad, f"conv{w.dim() - 2}d_input"), shape[0]
     if several < 2:
         return conv_input(shape, w, y, **how)
     shape, w = (1, several, *shape[2:]), w.expand(several, *w.shape[1:])
-    return conv_input(shape, w, y.transpose(0, 1), groups=several, **how).transpose(0, 1)
+    return conv_input(shape, w, y.transpose(0, 1), groups=several, **how).transpose(
+        0, 1
+    )

@@ -4,51 +4,51 @@ A floating-point mask is added to the scores; a boolean mask excludes where it i
 ``True`` is causal: query position i sees key positions up to i. A row of the query that sees no
 key is 0 under a boolean mask, and nan (0/0) under an additive mask of minus infinity. For the
 backward, a kernel keeps the logarithm of each row's divisor; the separate steps keep the softmax.
-Read as text by ``derive.module.templating``; each function comes before those that it calls.
+Read as text by ``derive.module.runtime``.
 """
 
 import torch
-from choices import _where
-from own import _alone, _compiles
-from positions import _positions
-from views import _no_view
+from choices import where
+from own import compiles, unrecorded
+from positions import positions
+from views import no_view
 
 
-def _attended(query, key, value, scale, mask=None):
+def attention(query, key, value, scale, mask=None):
     """softmax(scale*query key^T) value, and the tensor that its backward reads."""
     if not _fuses(query, key, value, mask):
-        shares = _shares(query, key, scale, mask)
+        shares = _attention_weights(query, key, scale, mask)
         return shares.to(value.dtype) @ value, shares
     shape = *query.shape[:-1], value.shape[-1]
     if query.device.type != "cpu":
-        y = _attended_by_torch(query, key, value, scale, mask)
+        y = _attention_by_torch(query, key, value, scale, mask)
         return y, query.new_zeros(shape[:-1])
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    added, unseen = _added_mask(query, key, mask)
+    added, unseen = _additive_mask(query, key, mask)
     heads = _heads(query, key, value)
     y, lse = call(*heads, 0.0, mask is True, attn_mask=added, scale=scale)
-    y, lse = _no_view(y.reshape(shape)), lse.reshape(shape[:-1])
+    y, lse = no_view(y.reshape(shape)), lse.reshape(shape[:-1])
     if unseen is None:
         return y, lse
     return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
 
 
-def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
+def attention_backward(G, query, key, value, output, kept, scale, mask=None):
     """The gradients of query, key and value."""
     if kept.dim() == query.dim():
-        return _shared_gradients(G, query, key, value, kept, scale)
+        return _attention_weights_backward(G, query, key, value, kept, scale)
     if query.device.type != "cpu":
         q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
         with torch.enable_grad():
-            y = _attended_by_torch(q, k, v, scale, mask)
+            y = _attention_by_torch(q, k, v, scale, mask)
             return torch.autograd.grad(y, (q, k, v), G)
     # The kernel computes exp(score - lse), which loses precision where both are large.
     large = 100 if query.dtype is kept.dtype else 10000
     if not torch.compiler.is_compiling() and not kept.abs().max() < large:
-        shares = _shares(query, key, scale, mask)
-        return _shared_gradients(G, query, key, value, shares, scale)
+        shares = _attention_weights(query, key, scale, mask)
+        return _attention_weights_backward(G, query, key, value, shares, scale)
     call = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    added, _ = _added_mask(query, key, mask)
+    added, _ = _additive_mask(query, key, mask)
     heads = _heads(G, query, key, value, output)
     lse = _with_axes(3, kept)
     grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
@@ -56,30 +56,30 @@ def _attended_gradients(G, query, key, value, output, kept, scale, mask=None):
     return [g.reshape(x.shape) for g, x in pairs]
 
 
-def _attended_by_torch(query, key, value, scale, mask):
+def _attention_by_torch(query, key, value, scale, mask):
     """The output alone, by scaled_dot_product_attention of torch."""
     call, causal = torch.nn.functional.scaled_dot_product_attention, mask is True
     mask = None if causal else mask
     return call(query, key, value, mask, is_causal=causal, scale=scale)
 
 
-def _shares(query, key, scale, mask):
+def _attention_weights(query, key, scale, mask):
     """The softmax of the scores; each row sums to 1."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    own = _alone(query, key, None if mask is True else mask)
+    own = unrecorded(query, key, None if mask is True else mask)
     scores = (query @ key.mT).to(wide)
     scores = scores.mul_(scale) if own else scores * scale
     if mask is True:
-        position = _positions(query.shape[-2], query).unsqueeze(1)
-        mask = _positions(key.shape[-2], query) <= position
+        position = positions(query.shape[-2], query).unsqueeze(1)
+        mask = positions(key.shape[-2], query) <= position
     if mask is None or mask.is_floating_point():
         scores = scores if mask is None else scores + mask
         return torch.softmax(scores, -1, out=scores if own else None)
-    scores = _where(mask, scores, torch.finfo(wide).min)
-    return _where(mask, torch.softmax(scores, -1, out=scores if own else None), 0)
+    scores = where(mask, scores, torch.finfo(wide).min)
+    return where(mask, torch.softmax(scores, -1, out=scores if own else None), 0)
 
 
-def _shared_gradients(G, query, key, value, shares, scale):
+def _attention_weights_backward(G, query, key, value, shares, scale):
     """The gradients of query, key and value from the softmax of the scores."""
     low, wide = query.dtype, shares.dtype
     slope = (G @ value.mT).to(wide)
@@ -102,10 +102,10 @@ def _fuses(query, key, value, mask):
         return False
     if torch.compiler.is_compiling():
         # An additive mask may make scores large; compiled code has no check for that.
-        return here and _compiles() and (mask is None or mask.dtype is torch.bool)
+        return here and compiles() and (mask is None or mask.dtype is torch.bool)
     some = query.numel() and key.numel() and value.numel()
     with torch.no_grad():
-        return bool(some) and _alone(query, key, value, mask)
+        return bool(some) and unrecorded(query, key, value, mask)
 
 
 def _heads(*tensors):
@@ -114,7 +114,7 @@ def _heads(*tensors):
     return [x if x.stride(-1) == 1 else x.contiguous() for x in made]
 
 
-def _added_mask(query, key, mask):
+def _additive_mask(query, key, mask):
     """The mask to add to scores with four axes, and the rows that become nan."""
     if mask is None or mask is True:
         return None, None

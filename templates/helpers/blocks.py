@@ -1,48 +1,49 @@
-"""Helpers of modules that work in blocks; read as text by ``derive.module.templating``."""
+"""Helpers of modules that work in blocks; read as text by ``derive.module.runtime``."""
 
 import torch
+from private_names import _transforms_active
 
 
-def _blocks(size, block):
+def blocks(size, block):
     """(start, length) of each block; one empty block for size 0."""
     starts = range(0, max(size, 1), block)
     return [(start, min(block, size - start)) for start in starts]
 
 
-def _fitting(size, *rows):
+def block_size(size, *rows):
     """Rows per block: at most 2**21 elements in each tensor, or all rows in compiled code."""
     if torch.compiler.is_compiling():
         return max(size, 1)
     return max(1, 2**21 // max((1, *rows)))
 
 
-def _rows(x, axis, start, length):
+def block_rows(x, axis, start, length):
     """The rows of one block; None stays None."""
     return None if x is None else x.narrow(axis, start, length)
 
 
-def _product_added(total, a, b):
+def accumulate_product(total, a, b):
     """total + a @ b, in place; no graph is recorded here."""
     if total is None or total.dtype is not a.dtype:
-        return _added(total, a @ b)
+        return accumulate(total, a @ b)
     return total.addmm_(a, b)
 
 
-def _added(total, part):
+def accumulate(total, part):
     """total + part, in float32 at least; in place unless a graph is recorded."""
-    part = _unrounded(part)
+    part = at_least_float32(part)
     if total is None:
         return part
     return total + part if torch.is_grad_enabled() else total.add_(part)
 
 
-def _unrounded(part):
+def at_least_float32(part):
     """Cast a half-precision part to float32 before it is summed or multiplied."""
     half = part is not None and part.is_floating_point() and part.dtype.itemsize < 4
     return part.float() if half else part
 
 
-def _placed(whole, part, axis, start, size):
+def write_block(whole, part, axis, start, size):
     """Write the part of one block into whole, allocated at the first block."""
     if part is None or part.shape[axis] == size:
         return part
@@ -54,28 +55,19 @@ def _placed(whole, part, axis, start, size):
     return whole
 
 
-def _both(a, b):
+def sum_gradients(a, b):
     """The sum of two gradients; None counts as 0."""
     return b if a is None else a if b is None else a + b
 
 
-def _forming(*tensors):
+def forward_gradients(*tensors):
     """A dict for the gradients that the forward computes, or None if it computes none."""
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack():
+    if torch.compiler.is_compiling() or _transforms_active():
         return None
     return {} if any(x is not None and x.requires_grad for x in tensors) else None
 
 
-def _is_plain(*cotangents):
-    """Whether a backward may overwrite its temporaries: neither a graph nor vmap is active."""
-    if torch.is_grad_enabled():
-        return False
-    transform = torch._C._functorch
-    batched = transform.is_batchedtensor, transform.is_legacy_batchedtensor
-    return not any(test(G) for G in cotangents for test in batched)
-
-
-def _scaled(gradient, cotangent):
+def scale_gradient(gradient, cotangent):
     """gradient*cotangent in place; 0 stays 0 even if the cotangent is infinite or nan."""
     if gradient is None:
         return None

@@ -1,10 +1,10 @@
-"""Selection by a mask; read as text by ``derive.module.templating``."""
+"""Selection by a mask; read as text by ``derive.module.runtime``."""
 
 import torch
-from own import _kept
+from own import _keep_positive
 
 
-def _where(mask, x, y):
+def where(mask, x, y):
     """torch.where, by arithmetic on a CPU where that is faster."""
     if torch.compiler.is_compiling() or mask.device.type != "cpu":
         return torch.where(mask, x, y)
@@ -19,15 +19,15 @@ def _where(mask, x, y):
     if not isinstance(x, torch.Tensor):
         x = kept.new_full((), x)
     if isinstance(y, int) and y == 0:
-        return _kept(x, kept)
+        return _keep_positive(x, kept)
     if not isinstance(y, torch.Tensor):
         y = kept.new_full((), y)
     left = 0.5 - kept
-    chosen, other = _kept(x, kept), _kept(y, left)
+    chosen, other = _keep_positive(x, kept), _keep_positive(y, left)
     own = chosen is kept and other is left
     return chosen.add_(other) if own else chosen + other
 
 
-def _with_cotangent(x, g):
+def add_cotangent(x, g):
     """x + g; x where there is no cotangent g."""
     return x if g is None else x + g

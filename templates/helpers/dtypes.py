@@ -1,36 +1,34 @@
-"""Dtypes and autocast; read as text by ``derive.module.templating``.
-
-Each function comes before those that it calls.
-"""
+"""Dtypes and autocast; read as text by ``derive.module.runtime``."""
 
 import contextlib
 
 import torch
-from torch.autograd import forward_ad
+from private_names import _any_autocast, _transforms_active, forward_mode
 
 
-def _of_product(*tensors):
+def autocast_product(*tensors):
     """The dtype of a matrix product: autocast's dtype where autocast is enabled."""
-    dtype, kind = _promoted(*tensors), tensors[0].device.type
-    if dtype is torch.float64 or not torch._C._is_any_autocast_enabled():
+    dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
+    kind = tensors[0].device.type
+    if dtype is torch.float64 or not _any_autocast():
         return dtype
     if not torch.is_autocast_enabled(kind):
         return dtype
     return torch.get_autocast_dtype(kind)
 
 
-def _exact(x):
+def no_autocast(x):
     """A context in which autocast does not change the dtypes of products."""
-    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
+    if _any_autocast() and torch.is_autocast_enabled(x.device.type):
         return torch.autocast(x.device.type, enabled=False)
     return contextlib.nullcontext()
 
 
-def _exactly(backward):
+def without_autocast(backward):
     """Decorate a backward so that autocast does not change the dtypes of products."""
 
     def exact(ctx, *cotangents):
-        if torch._C._is_any_autocast_enabled():
+        if _any_autocast():
             kinds = [G.device.type for G in cotangents if G is not None]
             if kinds and torch.amp.is_autocast_available(kinds[0]):
                 with torch.autocast(kinds[0], enabled=False):
@@ -40,15 +38,15 @@ def _exactly(backward):
     return exact
 
 
-def _of_float32(*tensors):
+def autocast_float32(*tensors):
     """The result dtype of an operation that autocast runs in float32."""
-    dtype = _promoted(*tensors)
-    if dtype.itemsize >= 4 or not torch._C._is_any_autocast_enabled():
+    dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
+    if dtype.itemsize >= 4 or not _any_autocast():
         return dtype
     return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
 
 
-def _promoted(*tensors):
+def promoted(*tensors):
     """The promoted dtype of the tensors; None is skipped, 0-d tensors yield to others."""
     dtype = tensors[0].dtype
     for x in tensors:
@@ -64,42 +62,42 @@ def _promoted(*tensors):
     return dtype
 
 
-def _for_kernel(*tensors):
-    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by _wide.
+def widened_for_kernel(*tensors):
+    """The tensors as they are if all are bfloat16 and plain; otherwise cast as by widened.
 
     Kernels of torch compute in float32 inside. Those of their derivatives do not.
     """
     for x in tensors:
         if x is not None and x.dtype is not torch.bfloat16:
-            return _wide(*tensors)
-    if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-        return _wide(*tensors)
-    if torch._C._are_functorch_transforms_active():
-        return _wide(*tensors)
-    if torch._C._is_any_autocast_enabled():
-        return _wide(*tensors)
+            return widened(*tensors)
+    if torch.is_grad_enabled() or forward_mode():
+        return widened(*tensors)
+    if _transforms_active():
+        return widened(*tensors)
+    if _any_autocast():
+        return widened(*tensors)
     return tensors
 
 
-def _alike(*tensors):
+def cast_alike(*tensors):
     """Cast the tensors to their promoted dtype; None stays None."""
     given = [x.dtype for x in tensors if x is not None]
     dtype, alike = given[0], True
     for other in given:
         if other is not dtype:
             dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else _cast(dtype, *tensors)
+    return tensors if alike else cast(dtype, *tensors)
 
 
-def _wide(*tensors):
+def widened(*tensors):
     """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
             dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else _cast(dtype, *tensors)
+    return tensors if alike else cast(dtype, *tensors)
 
 
-def _cast(dtype, *tensors):
+def cast(dtype, *tensors):
     """Cast the tensors to dtype; None stays None."""
     return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]

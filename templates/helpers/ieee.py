@@ -1,16 +1,16 @@
-"""IEEE 754 arithmetic where Python raises; read as text by ``derive.module.templating``."""
+"""IEEE 754 arithmetic where Python raises; read as text by ``derive.module.runtime``."""
 
 import math
 
 import torch
 
 
-def _quotient(above, below):
+def ieee_divide(above, below):
     """above / below; infinite or nan where below is 0, as in IEEE 754."""
     return above / below if below else above * math.copysign(math.inf, below)
 
 
-def _ieee(function, *numbers):
+def ieee_call(function, *numbers):
     """A function of Python's math module; torch's float64 result where that raises."""
     try:
         return function(*numbers)

@@ -1,20 +1,19 @@
-"""Tensors that may be overwritten; read as text by ``derive.module.templating``.
-
-Each function comes before those that it calls.
-"""
+"""Tensors that may be overwritten; read as text by ``derive.module.runtime``."""
 
 import torch
-from torch.autograd import forward_ad
+from private_names import _is_legacy_batched, _transforms_active, forward_mode
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _kept(x, kept):
+def _keep_positive(x, kept):
     """x where kept is positive, else 0; reuses the memory of kept where possible."""
-    if (x.dim() and x.shape != kept.shape) or not _alone(x, kept):
+    if (x.dim() and x.shape != kept.shape) or not unrecorded(x, kept):
         return torch.ops.aten.threshold_backward(x, kept, 0)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=kept)
 
 
-def _masked_(x, mask):
+def keep_where_(x, mask):
     """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
@@ -22,7 +21,7 @@ def _masked_(x, mask):
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
-def _added_product(total, a, b, beta, alpha):
+def addmm(total, a, b, beta, alpha):
     """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
         return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
@@ -30,9 +29,9 @@ def _added_product(total, a, b, beta, alpha):
     return added(total, a, b, beta=beta, alpha=alpha)
 
 
-def _are_inside(index, size):
+def _all_inside(index, size):
     """Whether all are positions of an axis, as far as that is known without waiting."""
-    if index.device.type != "cpu" or not _alone(index):
+    if index.device.type != "cpu" or not unrecorded(index):
         return False
     if not index.numel():
         return True
@@ -40,38 +39,37 @@ def _are_inside(index, size):
     return 0 <= int(least) and int(most) < size
 
 
-def _or_last(index, size):
+def _or_end(index, size):
     """index, and the position after the last for what is none of the axis."""
     return torch.where((index >= 0) & (index < size), index, size)
 
 
-def _one_more(x, dim):
+def _one_longer(x, dim):
     """x with one more position along an axis, of zeros."""
     behind = x.dim() - 1 - dim % x.dim()
     return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
-def _alone(*tensors):
+def unrecorded(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
-    graph = torch.is_grad_enabled() or forward_ad._current_level >= 0
-    if graph or torch.compiler.is_compiling():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
-    batched = torch._C._functorch.is_legacy_batchedtensor
-    plain = not torch._C._are_functorch_transforms_active()
-    own = (torch.Tensor, torch.nn.Parameter)
-    given = [x for x in tensors if x is not None]
-    return plain and all(type(x) in own and not batched(x) for x in given)
+    if forward_mode() or _transforms_active():
+        return False
+    for x in tensors:
+        if x is not None and (type(x) not in _PLAIN or _is_legacy_batched(x)):
+            return False
+    return True
 
 
-def _compiles():
+def compiles():
     """Whether torch.compile traces this, outside export, transforms and forward mode."""
     if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return False
-    plain = not torch._C._are_functorch_transforms_active()
-    return plain and forward_ad._current_level < 0
+    return not (_transforms_active() or forward_mode())
 
 
-def _scatter_added_(x, dim, index, y):
+def scatter_add_(x, dim, index, y):
     """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
@@ -80,11 +78,11 @@ def _scatter_added_(x, dim, index, y):
     return x
 
 
-def _index_added_if_any_(x, dim, index, y):
+def index_add_if_any_(x, dim, index, y):
     """x.index_add_, or x itself where the axis has size 0."""
     return x.index_add_(dim, index, y) if x.shape[dim] else x
 
 
-def _scatter_added_if_any_(x, dim, index, y):
+def scatter_add_if_any_(x, dim, index, y):
     """x.scatter_add_, or x itself where the axis has size 0."""
     return x.scatter_add_(dim, index, y) if x.shape[dim] else x

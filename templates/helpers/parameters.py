@@ -1,9 +1,9 @@
-"""Conversions of parameters; read as text by ``derive.module.templating``."""
+"""Conversions of parameters; read as text by ``derive.module.runtime``."""
 
 import torch
 
 
-def _integer(value, name):
+def integer(value, name):
     """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
@@ -11,7 +11,7 @@ def _integer(value, name):
     return value if isinstance(value, torch.SymInt) else value.__index__()
 
 
-def _number(value, name):
+def number(value, name):
     """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")

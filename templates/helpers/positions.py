@@ -1,40 +1,40 @@
-"""Positions along an axis; read as text by ``derive.module.templating``."""
+"""Positions along an axis; read as text by ``derive.module.runtime``."""
 
 import torch
-from along import _gathered, _scatter_added
-from own import _are_inside, _one_more, _or_last
+from along import gather, scatter_add
+from own import _PLAIN, _all_inside, _one_longer, _or_end
 
 
-def _positions(size, x):
+def positions(size, x):
     """The positions 0, 1, .., size - 1 on the device of x, or distributed like x."""
-    if type(x) in (torch.Tensor, torch.nn.Parameter):
+    if type(x) in _PLAIN:
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
-def _read_at_if_any(x, dims, *positions):
+def read_at_if_any(x, dims, *indices):
     """x at positions along dims; zeros where one of these axes has size 0."""
     if all(x.shape[n] for n in dims):
-        return _read_at(x, dims, *positions)
-    new = torch.broadcast_shapes(*(p.shape for p in positions))
+        return read_at(x, dims, *indices)
+    new = torch.broadcast_shapes(*(p.shape for p in indices))
     others = [size for n, size in enumerate(x.shape) if n not in dims]
     at = dims[0] if dims[-1] - dims[0] < len(dims) else 0
     return x.new_zeros((*others[:at], *new, *others[at:]))
 
 
-def _read_at(x, dims, *positions):
+def read_at(x, dims, *indices):
     """x at positions along dims, read together; negative positions are out of range.
 
     If dims are not adjacent, the axes of the positions come first.
     """
     places = [slice(None)] * x.dim()
     # Torch treats a 0-d position as a number, which would move the axes of the others.
-    for n, p in zip(dims, torch.broadcast_tensors(*positions), strict=True):
+    for n, p in zip(dims, torch.broadcast_tensors(*indices), strict=True):
         places[n] = torch.where(p < 0, x.shape[n], p)
     return x[tuple(places)]
 
 
-def _selected_if_any(x, dim, index):
+def index_select_if_any(x, dim, index):
     """x.index_select, or zeros where the axis has size 0."""
     if x.shape[dim]:
         return x.index_select(dim, index)
@@ -42,54 +42,54 @@ def _selected_if_any(x, dim, index):
     return x.new_zeros((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
 
 
-def _gathered_if_any(x, dim, index):
+def gather_if_any(x, dim, index):
     """x.gather, or zeros where the axis has size 0."""
     return x.gather(dim, index) if x.shape[dim] else x.new_zeros(index.shape)
 
 
-def _index_added_if_any(x, dim, index, y):
+def index_add_if_any(x, dim, index, y):
     """x.index_add, or x where the axis has size 0."""
     return x.index_add(dim, index, y) if x.shape[dim] else x
 
 
-def _scatter_added_if_any(x, dim, index, y):
+def scatter_add_if_any(x, dim, index, y):
     """x.scatter_add, or x where the axis has size 0."""
     return x.scatter_add(dim, index, y) if x.shape[dim] else x
 
 
-def _selected_inside(x, dim, index):
+def index_select_inside(x, dim, index):
     """x.index_select, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
+    if _all_inside(index, x.shape[dim]):
         return x.index_select(dim, index)
-    return _one_more(x, dim).index_select(dim, _or_last(index, x.shape[dim]))
+    return _one_longer(x, dim).index_select(dim, _or_end(index, x.shape[dim]))
 
 
-def _gathered_inside(x, dim, index):
+def gather_inside(x, dim, index):
     """x.gather, and 0 for what is no position of the axis."""
-    if _are_inside(index, x.shape[dim]):
-        return _gathered(x, dim % x.dim(), index)
-    return _gathered(_one_more(x, dim), dim % x.dim(), _or_last(index, x.shape[dim]))
+    if _all_inside(index, x.shape[dim]):
+        return gather(x, dim % x.dim(), index)
+    return gather(_one_longer(x, dim), dim % x.dim(), _or_end(index, x.shape[dim]))
 
 
-def _index_added_inside(x, dim, index, y, alpha=1):
+def index_add_inside(x, dim, index, y, alpha=1):
     """x.index_add without what is no position of the axis."""
     size = x.shape[dim]
-    if _are_inside(index, size):
+    if _all_inside(index, size):
         return x.index_add(dim, index, y, alpha=alpha)
-    added = _one_more(x, dim).index_add(dim, _or_last(index, size), y, alpha=alpha)
+    added = _one_longer(x, dim).index_add(dim, _or_end(index, size), y, alpha=alpha)
     return added.narrow(dim, 0, size)
 
 
-def _scatter_added_inside(x, dim, index, y):
+def scatter_add_inside(x, dim, index, y):
     """x.scatter_add without what is no position of the axis."""
     size = x.shape[dim]
-    if _are_inside(index, size):
-        return _scatter_added(x, dim % x.dim(), index, y)
-    added = _scatter_added(_one_more(x, dim), dim % x.dim(), _or_last(index, size), y)
+    if _all_inside(index, size):
+        return scatter_add(x, dim % x.dim(), index, y)
+    added = scatter_add(_one_longer(x, dim), dim % x.dim(), _or_end(index, size), y)
     return added.narrow(dim, 0, size)
 
 
-def _class_loss(x, chosen, weight, ignored, dim):
+def nll_loss(x, chosen, weight, ignored, dim):
     """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
     shape = chosen.shape
     if dim != 1:
@@ -97,13 +97,13 @@ def _class_loss(x, chosen, weight, ignored, dim):
         rows, columns = before.numel(), after.numel()
         beside = (rows,) if columns == 1 else (rows, columns)
         chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    nll_loss = torch.nn.functional.nll_loss
-    loss = nll_loss(x, chosen, weight, ignore_index=ignored, reduction="none")
+    call = torch.nn.functional.nll_loss
+    loss = call(x, chosen, weight, ignore_index=ignored, reduction="none")
     return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
 
 
-def _class_loss_slope(g, chosen, weight, ignored, dim, size):
-    """The gradient of _class_loss in x, which has this size along dim."""
+def nll_loss_backward(g, chosen, weight, ignored, dim, size):
+    """The gradient of nll_loss in x, which has this size along dim."""
     none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
     before, after = chosen.shape[:dim], chosen.shape[dim:]
     shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
@@ -117,7 +117,7 @@ def _class_loss_slope(g, chosen, weight, ignored, dim, size):
     return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
 
 
-def _run_of(x, at, start, size):
+def narrow(x, at, start, size):
     """x.narrow(at, start, size); raise IndexError where that leaves the axis."""
     if not size:
         return x.narrow(at, 0, 0)
@@ -126,7 +126,7 @@ def _run_of(x, at, start, size):
     return x.narrow(at, start, size)
 
 
-def _window(x, at, start, size, outside=0):
+def window(x, at, start, size, outside=0):
     """A copy of x at start, start + 1, ..; outside where that is no position of the axis."""
     first, end = (min(max(n, 0), x.shape[at]) for n in (start, start + size))
     before = min(max(-start, 0), size)

@@ -1,18 +1,15 @@
-"""Products and sums along an axis; read as text by ``derive.module.templating``.
-
-Each function comes before those that it calls.
-"""
+"""Products and sums along an axis; read as text by ``derive.module.runtime``."""
 
 import torch
-from own import _alone
+from own import unrecorded
 
 
-def _product_of_others(x, dim):
+def exclusive_prod(x, dim):
     """The product of all other elements along dim.
 
     Divides the whole product by x, unless a partial product may be 0, subnormal or infinite.
     """
-    if x.device.type == "cpu" and _alone(x):
+    if x.device.type == "cpu" and unrecorded(x):
         least = x.abs().clamp_(max=1).prod(dim, keepdim=True)
         whole = x.prod(dim, keepdim=True)
         if ((least >= torch.finfo(x.dtype).smallest_normal) & whole.isfinite()).all():
@@ -24,22 +21,22 @@ def _product_of_others(x, dim):
     return (left * right).movedim(-1, dim)
 
 
-def _product_before(x, dim):
+def exclusive_cumprod(x, dim):
     """The product of all earlier elements along dim."""
     x = x.movedim(dim, -1)
     one = torch.ones_like(x[..., :1])
     return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
 
 
-def _decayed_sum(x, level, dim):
+def decayed_sum(x, level, dim):
     """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never decreases."""
     limits = torch.finfo(level.dtype)
     level = level.movedim(dim, -1).clamp(limits.min, limits.max)
     decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
-    return _recurrence(x, decay.movedim(-1, dim), dim)
+    return linear_recurrence(x, decay.movedim(-1, dim), dim)
 
 
-def _recurrence(x, w, dim):
+def linear_recurrence(x, w, dim):
     """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)
     n = x.shape[-1]
@@ -49,7 +46,7 @@ def _recurrence(x, w, dim):
         even, odd = x[..., ::2], x[..., 1::2]
         to_odd, to_even = w[..., 1::2], w[..., 2::2]
         to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
-        even = _recurrence(even + to_odd * odd, to_pair, -1)
+        even = linear_recurrence(even + to_odd * odd, to_pair, -1)
         odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
         pairs = torch.stack((even, odd), -1)
         x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))

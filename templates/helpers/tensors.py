@@ -1,7 +1,7 @@
-"""Tensor arguments of a Function; read as text by ``derive.module.templating``."""
+"""Tensor arguments of a Function; read as text by ``derive.module.runtime``."""
 
 
-def _distinct(*tensors):
+def distinct(*tensors):
     """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
     met = list(tensors[:1])
     for x in tensors[1:]:

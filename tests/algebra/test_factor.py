@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kit.equations import evaluated, expressions, flat, index, samples
 
 import derive
-from derive.algebra.cost_order import cost
 from derive.algebra.expr import Access, Add, Iverson, Mul, Num, Pow, Reduce, Rel, num, walk
 from derive.algebra.factor import factor
 from derive.algebra.logic import negate
@@ -30,6 +29,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.api import derivation
+from derive.calculus.rematerialize import cost
 from derive.show.formula import unicode
 
 i, i1, j, j1, k = map(index, ("i", "i'", "j", "j'", "k"))

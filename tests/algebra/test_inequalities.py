@@ -32,7 +32,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.inequalities import Bounds
 from derive.algebra.poly import add, atom, constant, scale
-from derive.calculus.positions import bounds_of, given_sizes
+from derive.calculus.guards import bounds_of, given_sizes
 from derive.check import oracle
 from derive.notation.operation import Extent
 

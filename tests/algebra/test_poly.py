@@ -11,26 +11,8 @@ from hypothesis import strategies as st
 from kit.equations import evaluated, expressions, flat, index, samples
 
 import derive
-from derive.algebra.expr import (
-    Access,
-    Add,
-    Call,
-    Delta,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    free_indices,
-    num,
-    walk,
-)
-from derive.algebra.factor import factor
+from derive.algebra import expr as ex
+from derive.algebra.factor import factor, to_tree
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
     ONE,
@@ -38,33 +20,36 @@ from derive.algebra.poly import (
     Poly,
     Term,
     add,
+    add_root,
     atom,
     constant,
+    is_root,
     make_term,
     mul,
     poly,
     power,
+    rational_power,
     scale,
     sum_over,
 )
 from derive.algebra.substitution import replace, substitute
-from derive.algebra.surds import rational_power
-from derive.algebra.to_tree import to_tree
+
+# --------------------------------------------------------------------------------------------- poly
 
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def x(*positions):
-    return Access("x", positions)
+    return ex.Access("x", positions)
 
 
 def A(*positions):
-    return Access("A", positions)
+    return ex.Access("A", positions)
 
 
 def D(*positions):
-    return Access("D", positions)
+    return ex.Access("D", positions)
 
 
 def term(coef, binders, *factors):
@@ -81,8 +66,8 @@ def test_terms_equal_up_to_names_of_bound_indices_are_one_object():
 
 
 def test_order_of_binders_and_factors_does_not_matter():
-    one = term(2, (i, i1), D(i, i1), x(i), Call("exp", (atom(x(i1)),)))
-    other = term(2, (i2, i), Call("exp", (atom(x(i)),)), x(i2), D(i2, i))
+    one = term(2, (i, i1), D(i, i1), x(i), ex.Call("exp", (atom(x(i1)),)))
+    other = term(2, (i2, i), ex.Call("exp", (atom(x(i)),)), x(i2), D(i2, i))
     assert one is other
 
 
@@ -99,9 +84,9 @@ def test_like_terms_merge_and_cancel():
 
 
 def test_canonical_names_avoid_free_ones():
-    free = Index("_0", "i")
+    free = ex.Index("_0", "i")
     (made,) = term(1, (i,), D(i, free)).terms
-    assert free in free_indices(made)
+    assert free in ex.free_indices(made)
     assert free not in made.binders
 
 
@@ -122,17 +107,17 @@ def test_normalising_twice_changes_nothing(e):
 def shuffled(e, order):
     """The same expression with arguments in another order and bound indices renamed."""
     mapped = e.map(lambda part: shuffled(part, order))
-    if isinstance(mapped, Add | Mul):
+    if isinstance(mapped, ex.Add | ex.Mul):
         args = list(mapped.args)
         order.shuffle(args)
         return type(mapped)(tuple(args))
-    if isinstance(mapped, Reduce):
+    if isinstance(mapped, ex.Reduce):
         names = [index(s) for s in ("i", "i'", "i''", "j", "j'", "j''", "k", "k'", "k''")]
-        taken = free_indices(mapped)
+        taken = ex.free_indices(mapped)
         own = [n for n in names if n.extent == mapped.indices[0].extent and n not in taken]
         new = order.choice(own)
         body = substitute(mapped.body, {mapped.indices[0]: new})
-        return Reduce(mapped.kind, (new,), body)
+        return ex.Reduce(mapped.kind, (new,), body)
     return mapped
 
 
@@ -162,7 +147,7 @@ def test_a_bound_index_does_not_capture_an_incoming_one():
     p = sum_over(atom(D(i, i1)), (i1,))
     moved = substitute(p, {i: i1})
     assert moved is sum_over(atom(D(i1, i2)), (i2,))
-    assert free_indices(moved) == {i1}
+    assert ex.free_indices(moved) == {i1}
 
 
 def test_a_canonical_name_does_not_capture_either():
@@ -170,7 +155,7 @@ def test_a_canonical_name_does_not_capture_either():
     (t,) = p.terms
     (own,) = t.binders
     moved = substitute(p, {i: own})
-    assert free_indices(moved) == {own}
+    assert ex.free_indices(moved) == {own}
     assert own not in moved.terms[0].binders
 
 
@@ -181,10 +166,10 @@ def test_two_free_indices_swap_at_once():
 
 def test_simultaneous_substitution_into_a_term_whose_binder_is_renamed():
     """Both free indices move, one onto the binder and one onto the other's old name."""
-    own = Index("_0", "i")
-    p = term(1, (i2,), Access("E", (i, i1, i2)))
+    own = ex.Index("_0", "i")
+    p = term(1, (i2,), ex.Access("E", (i, i1, i2)))
     moved = substitute(p, {i: own, i1: i})
-    assert free_indices(moved) == {own, i}
+    assert ex.free_indices(moved) == {own, i}
     (t,) = moved.terms
     (access,) = t.factors
     assert access.positions[:2] == (own, i)
@@ -195,14 +180,14 @@ def test_simultaneous_substitution_into_a_term_whose_binder_is_renamed():
 def test_substitution_under_nested_binders_of_one_extent():
     """Sum_a D[a,i]*exp(Sum_b D[a,b]*x[i]): the outer index may move onto either dummy."""
     inner = sum_over(mul(atom(D(i1, i2)), atom(x(i))), (i2,))
-    p = sum_over(mul(atom(D(i1, i)), atom(Call("exp", (inner,)))), (i1,))
+    p = sum_over(mul(atom(D(i1, i)), atom(ex.Call("exp", (inner,)))), (i1,))
     tensors = samples()
     want = evaluated((i,), p, tensors)
-    bound = {a for e in walk(p) for a in e.bound()}
+    bound = {a for e in ex.walk(p) for a in e.bound()}
     assert len(bound) == 2
     for new in sorted(bound, key=lambda a: a.name):
         moved = substitute(p, {i: new})
-        assert free_indices(moved) == {new}
+        assert ex.free_indices(moved) == {new}
         np.testing.assert_array_equal(evaluated((new,), moved, tensors), want)
         assert substitute(moved, {new: i}) is p
 
@@ -211,10 +196,10 @@ def test_substitution_under_nested_binders_of_one_extent():
 @given(expressions((i, i1, j)), st.sampled_from(["_0", "_1", "_2", "i''", "i'"]))
 def test_renaming_a_free_index_there_and_back_changes_nothing(e, name):
     p, lets = flat(e)
-    new = Index(name, "i")
-    assume(not list(lets) and new not in free_indices(p))
+    new = ex.Index(name, "i")
+    assume(not list(lets) and new not in ex.free_indices(p))
     moved = substitute(p, {i: new})
-    assert free_indices(moved) == {new if a is i else a for a in free_indices(p)}
+    assert ex.free_indices(moved) == {new if a is i else a for a in ex.free_indices(p)}
     assert substitute(moved, {new: i}) is p
 
 
@@ -233,13 +218,13 @@ def test_products_keep_their_sums_apart():
     p = mul(sum_over(atom(x(i)), (i,)), sum_over(atom(x(i), 2), (i,)))
     (t,) = p.terms
     assert len(t.binders) == 2
-    assert p is term(1, (i, i1), x(i), Pow(x(i1), num(2)))
+    assert p is term(1, (i, i1), x(i), ex.Pow(x(i1), ex.num(2)))
 
 
 def test_sums_over_one_letter_inside_powers_stay_apart():
     """z / (Sum_k B[i,k] * Sum_k C[k,i]) with both sums over k."""
-    one = power(sum_over(atom(Access("B", (j, k))), (k,)), Fraction(-1))
-    two = power(sum_over(atom(Access("C", (k, i))), (k,)), Fraction(-1))
+    one = power(sum_over(atom(ex.Access("B", (j, k))), (k,)), Fraction(-1))
+    two = power(sum_over(atom(ex.Access("C", (k, i))), (k,)), Fraction(-1))
     p = mul(one, two)
     tensors = samples()
     want = 1 / np.outer(tensors["C"].sum(0), tensors["B"].sum(1))
@@ -250,10 +235,10 @@ def test_sums_over_one_letter_inside_powers_stay_apart():
 
 
 def test_the_sum_of_one_is_the_size():
-    assert sum_over(ONE, (i,)) is atom(Size("i"))
-    assert sum_over(atom(x(i)), (j,)) is mul(atom(Size("j")), atom(x(i)))
-    assert sum_over(ONE, (i, i1)) is atom(Size("i"), 2)
-    assert mul(sum_over(ONE, (i,)), atom(Size("i"), -1)) is ONE
+    assert sum_over(ONE, (i,)) is atom(ex.Size("i"))
+    assert sum_over(atom(x(i)), (j,)) is mul(atom(ex.Size("j")), atom(x(i)))
+    assert sum_over(ONE, (i, i1)) is atom(ex.Size("i"), 2)
+    assert mul(sum_over(ONE, (i,)), atom(ex.Size("i"), -1)) is ONE
 
 
 def test_whole_powers_go_through_products():
@@ -272,7 +257,9 @@ def test_the_root_of_a_square_is_not_its_base():
 
 @pytest.mark.parametrize("exponent", ["1/2", "-1/2", "3/2", "1/3", "-1", "2"])
 def test_positive_parts_leave_a_root_and_signs_do_not(exponent):
-    inside = mul(constant(-4), atom(x(i)), atom(Size("j"), 3), atom(Call("exp", (atom(x(i)),)), 2))
+    inside = mul(
+        constant(-4), atom(x(i)), atom(ex.Size("j"), 3), atom(ex.Call("exp", (atom(x(i)),)), 2)
+    )
     p = power(inside, Fraction(exponent))
     tensors = {"x": np.array([-1.5, -0.5])}
     e = float(Fraction(exponent))
@@ -282,13 +269,13 @@ def test_positive_parts_leave_a_root_and_signs_do_not(exponent):
 
 def test_a_root_is_exact_where_it_is_rational():
     assert power(constant(Fraction(9, 4)), Fraction(-1, 2)) is constant(Fraction(2, 3))
-    assert power(constant(2), Fraction(1, 2)) is atom(num(2), Fraction(1, 2))
+    assert power(constant(2), Fraction(1, 2)) is atom(ex.num(2), Fraction(1, 2))
 
 
 def test_a_power_of_a_sum_stays_one_factor():
     p = power(add(atom(x(i)), ONE), Fraction(2))
     (t,) = p.terms
-    assert [type(f) for f in t.factors] == [Pow]
+    assert [type(f) for f in t.factors] == [ex.Pow]
     assert isinstance(t.factors[0].base, Poly)
 
 
@@ -307,51 +294,51 @@ def test_the_power_zero_and_the_zero_of_a_product():
 
 
 def bracket(condition):
-    return atom(Iverson(condition))
+    return atom(ex.Iverson(condition))
 
 
 def test_brackets_and_deltas_are_their_own_squares():
-    c = bracket(Rel("<", atom(i), constant(1)))
+    c = bracket(ex.Rel("<", atom(i), constant(1)))
     assert mul(c, c) is c
-    d = atom(Delta(i, i1))
+    d = atom(ex.Delta(i, i1))
     assert power(d, Fraction(3)) is d
     assert power(c, Fraction(1, 2)) is c
 
 
 @pytest.mark.parametrize("op", ["==", "!=", "<", "<="])
 def test_a_condition_and_its_negation_exclude_each_other(op):
-    c = Rel(op, atom(i), constant(1))
+    c = ex.Rel(op, atom(i), constant(1))
     assert mul(bracket(c), atom(x(i)), bracket(negate(c))) is ZERO
 
 
 def test_conditions_that_may_hold_together_do_not():
-    one, two = Rel("<", atom(i), constant(1)), Rel("<=", constant(1), atom(i))
+    one, two = ex.Rel("<", atom(i), constant(1)), ex.Rel("<=", constant(1), atom(i))
     assert mul(bracket(one), bracket(two)) is not ZERO
 
 
 def test_an_order_is_negated_without_turning_it():
     """Of a NaN neither a < b nor a >= b holds."""
-    less = Rel("<", atom(x(i)), constant(1))
-    assert negate(less) is Not(less)
+    less = ex.Rel("<", atom(x(i)), constant(1))
+    assert negate(less) is ex.Not(less)
     assert negate(negate(less)) is less
-    assert negate(Rel("==", atom(i), ONE)) is Rel("!=", atom(i), ONE)
+    assert negate(ex.Rel("==", atom(i), ONE)) is ex.Rel("!=", atom(i), ONE)
 
 
 def test_zero_has_no_terms_and_a_tree():
-    assert to_tree(ZERO) is num(0)
-    assert to_tree(constant(3)) is Num(Fraction(3))
+    assert to_tree(ZERO) is ex.num(0)
+    assert to_tree(constant(3)) is ex.Num(Fraction(3))
     assert isinstance(ZERO, Poly) and not isinstance(ZERO, Term)
 
 
 def test_what_is_shared_is_visited_once():
     # 2**60 nodes as a tree, 241 where equal ones are one.
     i, j = index("i"), index("j")
-    e = Access("x", (i,))
+    e = ex.Access("x", (i,))
     for _ in range(60):
-        e = Where(Rel("<", e, num(1)), Call("exp", (e,)), num(2))
-    assert len(list(walk(e))) == 60 * 3 + 4
+        e = ex.Where(ex.Rel("<", e, ex.num(1)), ex.Call("exp", (e,)), ex.num(2))
+    assert len(list(ex.walk(e))) == 60 * 3 + 4
     moved = substitute(e, {i: j})
-    assert free_indices(moved) == {j} and substitute(moved, {j: i}) is e
+    assert ex.free_indices(moved) == {j} and substitute(moved, {j: i}) is e
     assert replace(e, lambda part: j if part is i else None) is moved
     assert to_tree(e) is e and factor(e) is e
 
@@ -367,7 +354,7 @@ def test_what_is_shared_is_visited_once():
 )
 def test_roots_of_numbers_have_one_form(powers, expected):
     one, other = (
-        make_term(Fraction(1), (), [Pow(num(b), num(e)) for b, e in given])
+        make_term(Fraction(1), (), [ex.Pow(ex.num(b), ex.num(e)) for b, e in given])
         for given in (powers, expected)
     )
     assert one is other
@@ -381,7 +368,7 @@ def test_roots_of_numbers_have_one_form(powers, expected):
 
 
 def test_a_root_of_what_may_be_negative_is_none_of_a_number():
-    assert make_term(Fraction(1), (), [Pow(num(-2), num(Fraction(1, 3)))]).factors
+    assert make_term(Fraction(1), (), [ex.Pow(ex.num(-2), ex.num(Fraction(1, 3)))]).factors
 
 
 def test_what_cancels_by_roots_is_gone():
@@ -400,3 +387,37 @@ def test_the_root_of_a_large_number_is_exact(base, root):
 def test_a_root_of_numbers_that_multiply_to_more_than_a_float():
     op = derive.parse("y[i] = (10**300*x[i]*10**300)**(1/2)/10**300")
     assert str(derive.derivation(op).gradients["x"]) == "grad_x[i] = G[i]/(2·y[i])"
+
+
+# -------------------------------------------------------------------------------------------- surds
+
+HALF = Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "exponent", "power"),
+    [
+        (Fraction(4, 9), HALF, Fraction(2, 3)),
+        (Fraction(8), Fraction(-2, 3), Fraction(1, 4)),
+        (Fraction(2), HALF, None),
+        (Fraction(-8), Fraction(1, 3), None),
+        (Fraction(0), HALF, Fraction(0)),
+        (Fraction(0), Fraction(-1), None),
+        (Fraction(3), Fraction(2000), None),
+        (Fraction(1), Fraction(1, 10**9), Fraction(1)),
+    ],
+)
+def test_a_power_is_rational_or_none(value, exponent, power):
+    assert rational_power(value, exponent) == power
+
+
+def test_a_root_is_of_a_positive_number():
+    assert is_root(Fraction(2), HALF)
+    assert not is_root(Fraction(-2), HALF)
+    assert not is_root(Fraction(2), Fraction(3))
+
+
+def test_a_root_of_a_fraction_is_of_both_of_its_numbers():
+    roots = {3: Fraction(1, 3)}
+    add_root(roots, Fraction(2, 3), HALF)
+    assert roots == {2: HALF, 3: Fraction(-1, 6)}

@@ -11,9 +11,9 @@ from kit.each import each_row
 from kit.programs.sympy_form import through_sympy
 
 from derive import derivation, load, parse
-from derive.algebra import reference_reductions
+from derive.algebra import reference_values
 from derive.algebra.reductions import KINDS, OTHERS, REDUCTIONS
-from derive.check import oracle, points
+from derive.check import grid, oracle
 from derive.notation import heads
 
 TORCH = {
@@ -33,16 +33,14 @@ SMOOTH = [name for name, row in REDUCTIONS.items() if row.is_smooth]
 
 
 def test_every_reduction_has_a_definition_in_both_oracles():
-    assert set(reference_reductions.REDUCTIONS) == set(points.REDUCTIONS) == set(REDUCTIONS)
+    assert set(reference_values.REDUCTIONS) == set(grid.REDUCTIONS) == set(REDUCTIONS)
     assert set(KINDS) - set(REDUCTIONS) == {OTHERS.name}
 
 
 @pytest.mark.parametrize("row", REDUCTIONS.values(), ids=lambda row: row.name)
 def test_what_nothing_is_is_what_the_oracle_says(row):
-    assert reference_reductions.REDUCTIONS[row.name]([]) == pytest.approx(
-        row.of_nothing, nan_ok=True
-    )
-    assert points.REDUCTIONS[row.name].of_nothing == pytest.approx(row.of_nothing, nan_ok=True)
+    assert reference_values.REDUCTIONS[row.name]([]) == pytest.approx(row.of_nothing, nan_ok=True)
+    assert grid.REDUCTIONS[row.name].of_nothing == pytest.approx(row.of_nothing, nan_ok=True)
 
 
 @pytest.mark.parametrize("row", REDUCTIONS.values(), ids=lambda row: row.name)
@@ -51,9 +49,9 @@ def test_what_is_neutral_changes_nothing(row):
         pytest.skip("a mean has no neutral element")
     taken = [(0, 0.5), (1, -2.0), (2, 1.5)] if row.dtype != "bool" else [(0, True), (1, False)]
     more = [*taken, (len(taken), row.neutral)]
-    assert reference_reductions.REDUCTIONS[row.name](more) == reference_reductions.REDUCTIONS[
-        row.name
-    ](taken)
+    assert reference_values.REDUCTIONS[row.name](more) == reference_values.REDUCTIONS[row.name](
+        taken
+    )
 
 
 @pytest.mark.parametrize("name", SMOOTH)

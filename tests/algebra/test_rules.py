@@ -23,12 +23,18 @@ from derive.algebra.expr import (
     num,
     sort_key,
 )
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
-from derive.algebra.rules import CONTRACT, DELTA_RULES, FUNCTION_RULES, SumRule
-from derive.algebra.simplify import eliminate_deltas, simplify
+from derive.algebra.rules import (
+    CONTRACT,
+    DELTA_RULES,
+    FUNCTION_RULES,
+    SumRule,
+    eliminate_deltas,
+    simplify,
+)
 from derive.algebra.substitution import substitute
-from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.fold import fold_rules
 from derive.calculus.lets import Lets

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from derive.algebra.expr import Access, Delta, Index
 from derive.algebra.poly import atom, make_term, poly
-from derive.algebra.rules import CONTRACT, DELTA_RULES
-from derive.algebra.simplify import eliminate_deltas, simplify
+from derive.algebra.rules import CONTRACT, DELTA_RULES, eliminate_deltas, simplify
 
 i, j = Index("i", "i"), Index("j", "i")
 x, y = Access("x", (j,)), Access("y", (i,))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from derive.algebra.expr import Access, Add, Index, Mul, Num, Reduce, num
+from derive.algebra.factor import to_tree
 from derive.algebra.poly import ZERO, add, atom, make_term, poly
-from derive.algebra.to_tree import to_tree
 
 i, j = Index("i", "i"), Index("j", "j")
 A, x = Access("A", (i, j)), Access("x", (j,))

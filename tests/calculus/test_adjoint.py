@@ -7,8 +7,12 @@ from itertools import pairwise
 import pytest
 
 from derive import parse
-from derive.calculus.adjoint import differentiate
+from derive.algebra.poly import ZERO
+from derive.algebra.rules import Step
+from derive.calculus.adjoint import StepLog, differentiate
 from derive.calculus.build_lets import flatten_operation
+
+# ------------------------------------------------------------------------------------------ adjoint
 
 OP = parse("op f(x[i], w[j,i], T[j]: int) -> y\nh[j] = sum[i](w[j,i]*x[i])*T[j]\ny[j] = h[j]**2")
 TWO = parse("op f(x[i]) -> y, z\ny[i] = x[i]**2\nz[i] = y[i]*x[i]")
@@ -42,3 +46,31 @@ def test_each_step_starts_from_the_one_before(op):
     for a in differentiated(op).gradients:
         steps = [s for s in a.steps if s.subject[0] in (a.name, "")]
         assert all(two.before is one.after for one, two in pairwise(steps[1:]))
+
+
+# ----------------------------------------------------------------------------------------- step log
+
+
+def step(name):
+    return Step(name, "", ZERO, ZERO)
+
+
+A, B, C, D = map(step, "abcd")
+
+
+def test_own_steps_come_last():
+    trail = StepLog((A,)).then((B,))
+    assert [s.rule for s in trail.then((C,))] == ["a", "b", "c"]
+
+
+def test_what_came_in_twice_stands_once():
+    shared = StepLog((A, B))
+    taken = shared.then((C,))
+    assert [s.rule for s in shared.then((D,), taken)] == ["c", "a", "b", "d"]
+
+
+def test_a_trail_as_long_as_a_network_is_read():
+    trail = StepLog()
+    for _ in range(5000):
+        trail = trail.then((A,))
+    assert len(list(trail)) == 5000

@@ -10,7 +10,7 @@ from kit.lowered import assert_right
 
 import derive
 from derive import derivation, parse
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 HEAD = "op f(x[n], w[n]; a=0.0) -> y\n"
 

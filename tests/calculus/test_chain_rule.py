@@ -14,15 +14,15 @@ from kit.slopes import along
 
 import derive
 from derive.algebra.expr import Access, Call, Delta, Index, Mul, Reduce, walk
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.substitution import rename_apart
-from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.chain_rule import partial_of_let, reads
 from derive.check import oracle
+from derive.check.checks import checks_of
 from derive.check.samples import cases
-from derive.check.verify import checks_of
-from derive.notation.options import options
+from derive.notation.operation import options
 from derive.notation.split import is_plain
 
 CHOSEN = ("typical", "without optional tensors", "no axes in groups")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from derive import derivation, parse
-from derive.algebra.cost_order import operation_costs
 from derive.calculus.adjoint import differentiate
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.inline import inline_adjoints
+from derive.calculus.rematerialize import operation_costs
 
 
 def kept(text):

@@ -43,10 +43,10 @@ from derive.algebra.poly import (
     poly,
     scale,
 )
-from derive.algebra.simplify import simplify
+from derive.algebra.rules import simplify
 from derive.api import derivation
-from derive.calculus.positions import given_sizes
-from derive.calculus.shifted_deltas import shift_rules
+from derive.calculus.equality_rules import shift_rules
+from derive.calculus.guards import given_sizes
 from derive.notation.operation import Extent
 
 EXTENTS = (

@@ -12,8 +12,8 @@ from kit.equations import defined
 
 import derive
 from derive.algebra.expr import Call, accesses, walk
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
-from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.check import oracle
 

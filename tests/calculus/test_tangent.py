@@ -14,16 +14,16 @@ from kit.tangents import INVENTED
 
 import derive
 from derive import api, parse
-from derive.algebra.cost_order import operation_costs
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
-from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.finalize import safe_forward
 from derive.calculus.inline import inline_adjoints
+from derive.calculus.rematerialize import operation_costs
 from derive.calculus.tangent import TangentProgram, differentiate_forward
 from derive.check import oracle
 from derive.check.samples import cases
-from derive.notation.options import without_choice
+from derive.notation.operation import without_choice
 from derive.notation.split import is_plain
 
 CHOSEN = ("typical", "no axes in groups")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from derive.algebra.expr import Access, Call, Guard, Pow, Rel, num
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import evaluate
 from derive.algebra.poly import as_atom
-from derive.algebra.to_tree import to_tree
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.value_analysis import Facts, ValueFacts
 from derive.notation.specification import parse

@@ -16,8 +16,8 @@ from derive.check.samples import cases, sample
 
 torch = pytest.importorskip("torch")
 
-from derive.check.high_precision_oracle import ExactDifferences, Unknown  # noqa: E402
-from derive.check.verify import checks_of, gradients_of, load_source, verify_source  # noqa: E402
+from derive.check.checks import checks_of, gradients_of, load_source, verify_source  # noqa: E402
+from derive.check.rounding_adjudication import ExactDifferences, Unknown  # noqa: E402
 
 SOFTMAX = """
 op softmax(A[*p,k,*q]; dim=axis(k)) -> S

@@ -38,6 +38,7 @@ def test_fresh(project):
     assert "fresh" in derive("check", cwd=project).stdout
     assert sorted(path.name for path in (project / "gen").iterdir()) == [
         "__init__.py",
+        "_runtime.py",
         "scaled.py",
         "total.py",
     ]

@@ -14,7 +14,10 @@ from kit.command import ROOT, derive, process, run
 from derive import VerificationError, catalog, source
 from derive.command.objects import examples_of
 from derive.command.project import find_project, names_of
+from derive.module.runtime import standalone
 
+PACKAGE = ("__init__.py", "_runtime.py")
+"""What is written beside modules."""
 SOFTMAX = (
     "op softmax(A[*p,k,*q]; dim=axis(k)) -> S; "
     "S[*p,k,*q] = exp(A[*p,k,*q]) / sum[l](exp(A[*p,l,*q]))"
@@ -88,9 +91,10 @@ def test_show_json_has_an_entry_for_each_option():
     assert [e["option"] for e in entries] == ["mean", "sum", "none"]
 
 
-def test_show_code_is_the_committed_module():
+def test_show_code_is_the_module_that_stands_alone():
     done = derive("show", "softmax", "--format", "code")
-    assert done.stdout == (ROOT / "generated/softmax.py").read_text(encoding="utf-8")
+    committed = (ROOT / "generated/softmax.py").read_text(encoding="utf-8")
+    assert done.stdout == standalone(committed) == source(catalog.find("softmax"))
 
 
 def test_show_cost_has_formulas_in_the_sizes():
@@ -217,7 +221,7 @@ def test_one_operation_of_a_file_is_generated_wherever_the_file_lies(tmp_path, f
     (tmp_path / folder / "two.derive").write_text(SCALED + "op other(x[n]) -> z\nz[n] = x[n]\n")
     done = derive("generate", f"{folder}two.derive:scaled", "--no-verify", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {p.name for p in (tmp_path / "generated").iterdir()} == {"__init__.py", "scaled.py"}
+    assert {p.name for p in (tmp_path / "generated").iterdir()} == {*PACKAGE, "scaled.py"}
     done = derive("generate", f"{folder}two.derive:scale", "--no-verify", cwd=tmp_path)
     assert (done.returncode, "did you mean scaled?" in done.stderr) == (2, True)
 
@@ -367,16 +371,16 @@ THREE = (
 
 def fail_at(name: str, monkeypatch) -> None:
     """The gradients of one operation do not verify."""
-    from derive.check import verify
+    from derive.check import checks
 
-    right = verify.verify_source
+    right = checks.verify_source
 
     def wrong(op, text):
         if op.name == name:
             raise VerificationError(f"{name}: gradient differs")
         right(op, text)
 
-    monkeypatch.setattr(verify, "verify_source", wrong)
+    monkeypatch.setattr(checks, "verify_source", wrong)
 
 
 def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypatch):
@@ -395,17 +399,17 @@ def test_what_fails_keeps_the_others_from_nothing_if_so_asked(project, monkeypat
     assert "wrong: bad: gradient differs" in done.stdout
     assert "1 of 3 operations failed; their files are unchanged" in done.stdout
     new = {p.name: p.read_text() for p in (project / "gen").iterdir()}
-    assert set(new) == {"__init__.py", "one.py", "bad.py", "three.py"}
+    assert set(new) == {*PACKAGE, "one.py", "bad.py", "three.py"}
     assert new["bad.py"] == old["bad.py"]
     assert "5" in new["one.py"]
     assert derive("check", "-q", cwd=project).stdout.startswith("differs: gen/bad.py")
 
 
 def test_one_that_cannot_be_derived_is_left_too(project, monkeypatch):
-    def fails(op, *_):
+    def fails(op, *_, **options):
         if op.name == "bad":
             raise KeyError("within")
-        return source(op)
+        return source(op, **options)
 
     monkeypatch.setattr("derive.command.build.source", fails)
     (project / "mine.derive").write_text(THREE)
@@ -416,7 +420,7 @@ def test_one_that_cannot_be_derived_is_left_too(project, monkeypatch):
     done = derive("generate", "--no-verify", "--keep-going", "--json", cwd=project)
     said = json.loads(done.stdout)
     assert done.returncode == 1
-    assert [Path(path).name for path in said["written"]] == ["__init__.py", "one.py", "two.py"]
+    assert [Path(path).name for path in said["written"]] == [*PACKAGE, "one.py", "two.py"]
     assert len(said["failures"]) == 1
 
 
@@ -536,7 +540,7 @@ def test_generate_as_json(tmp_path):
     said = json.loads(done.stdout)
     assert said["operations"] == ["scaled"]
     assert said["verified"] is False
-    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["__init__.py", "scaled.py"]
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == [*PACKAGE, "scaled.py"]
 
 
 def test_verify_as_json():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from derive import catalog, derivation, load, parse, read_torch, source
-from derive.check.verify import verify_source
+from derive.check.checks import verify_source
 
 WAYS = {
     "four": """

@@ -11,12 +11,13 @@ from kit.each import each_row
 
 import derive
 from derive.api import load
-from derive.check.checks import ALL
+from derive.check.checks import ALL, checks_of
 from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
-from derive.check.verify import checks_of
 from derive.kernels.table import FORWARD, KERNELS
 from derive.pipeline import program_of
+
+# ---------------------------------------------------------------------------------------- recognise
 
 
 def kernels(op, option=None):
@@ -144,3 +145,31 @@ def test_a_kernel_is_called_beside_a_softmax():
         )
     )
     assert "torch.nn.functional.gelu(z) + torch.log_softmax(x, 1)" in text
+
+
+# -------------------------------------------------------------------------------------------- merge
+
+TEXTS = {
+    "p[i] = sigmoid(x[i])\ny[] = sum[i](w[i]*p[i])/(1 + sum[i](p[i]))": "sigmoid_backward",
+    "p[i] = tanh(x[i])\ny[i] = w[i]*p[i] + p[i]**2 - 3*p[i]": "tanh_backward",
+    "y[i,k] = w[k]*tanh(v[i,k]*x[i,k])": "tanh_backward",
+    "p[i,k] = softmax[k](x[i,k])\ny[i] = sum[k](w[k]*p[i,k]) + sum[k](v[i,k]*p[i,k])**2": (
+        "_softmax_backward_data"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda t: t.replace("\n", "; "))
+def test_one_kernel_is_called(text):
+    op = derive.parse(text)
+    first = derive.source(op).split("class _")[0]
+    body = first[first.index("_backward(ctx") :]
+    assert body.count(TEXTS[text]) == 1
+    f = derive.load(op)
+    torch.manual_seed(0)
+    sizes = {"i": 3, "k": 5}
+    made = [
+        torch.randn([sizes[a.name] for a in t.axes], dtype=torch.float64, requires_grad=True)
+        for t in op.inputs
+    ]
+    assert torch.autograd.gradcheck(f, made) and torch.autograd.gradgradcheck(f, made)

@@ -7,8 +7,8 @@ import pytest
 from derive import parse
 from derive.algebra.expr import Index, free_indices, walk
 from derive.calculus.build_lets import flatten_operation
+from derive.kernels.axis_patterns import StackPattern
 from derive.kernels.kernel_spec import Kernel
-from derive.kernels.stack_pattern import StackPattern
 from derive.kernels.table import KERNELS
 
 T = Index("t", "t")

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from kit.each import each_row
+from kit.texts import rt
 
 from derive import parse
 from derive.check import oracle
 from derive.kernels.table import ATTENTIONS, BACKWARD, FORWARD, KERNELS, NORMALISATIONS
-from derive.module.templating import helpers_in
+from derive.memory import imported
+from derive.module.runtime import runtime
 from derive.program.torch_ir import Literal, Name, text
 from derive.program.torch_ops import torch_op
 
@@ -44,7 +46,7 @@ def called(row, tensors, parameters):
     if row.lengths:
         # What has no such axis has one of size 1.
         shaped = {n: t.reshape(1) if not t.ndim else t for n, t in shaped.items()}
-    return eval(code, {**helpers(code), **shaped})
+    return eval(code, {**OWN, **shaped})
 
 
 def number(row, value):
@@ -52,11 +54,8 @@ def number(row, value):
     return repr(int(value) if row.shared else float(value))
 
 
-def helpers(code):
-    """torch, and what a module has beside it for the call."""
-    own = {"torch": torch, "math": math}
-    exec("\n".join(helpers_in([code])), own)
-    return own
+OWN = {"torch": torch, "math": math, "rt": rt}
+"""torch, and what a module has beside it for a call."""
 
 
 @each_row("name", [r.name for r in (*FORWARD, *BACKWARD)])
@@ -113,10 +112,9 @@ def test_a_tensor_may_be_spread_over_axes_without_memory(name, dtype):
 
 def results(row, tensors, **more):
     """What the call of a row with several results gives, its helpers being at hand."""
-    own = helpers(text(row.code({})))
     numbers = {p.name: Literal(repr(float(p.default))) for p in row.operation.parameters}
     given = {n: None if t is None else torch.as_tensor(t) for n, t in tensors.items()}
-    return eval(text(row.code(numbers)), {**own, **given, **more})
+    return eval(text(row.code(numbers)), {**OWN, **given, **more})
 
 
 def shapes_of(kind, group):
@@ -158,7 +156,7 @@ def test_a_class_is_read_along_any_axis(dim, ignored, weighted):
         numbers = {"ignored": ignored, "c": dim, "size": 5}
         code = text(row.code({n: Literal(str(v)) for n, v in numbers.items()}))
         tensors = {n: torch.as_tensor(v) for n, v in (given | {"w": w}).items() if v is not None}
-        found = eval(code, {"w": None, **helpers(code), **tensors})
+        found = eval(code, {"w": None, **OWN, **tensors})
         torch.testing.assert_close(found, torch.as_tensor(wanted[name]))
 
 
@@ -167,9 +165,8 @@ def test_a_class_is_read_of_nothing(shape):
     x = torch.zeros(shape)
     for dim in {1, x.dim() - 1} - {shape.index(0)}:
         t = torch.zeros([n for k, n in enumerate(shape) if k != dim], dtype=torch.int64)
-        own = helpers("_class_loss(x) _class_loss_slope(g)")
-        assert own["_class_loss"](x, t, None, -100, dim).shape == t.shape
-        slope = own["_class_loss_slope"](t.float(), t, None, -100, dim, shape[dim])
+        assert rt.nll_loss(x, t, None, -100, dim).shape == t.shape
+        slope = rt.nll_loss_backward(t.float(), t, None, -100, dim, shape[dim])
         assert slope.shape == x.shape
 
 
@@ -285,14 +282,12 @@ def test_the_kernel_of_an_attention_is_its_equations(kind, mask, batch, way):
 def attended(row, tensors, way="kernel"):
     """The call of a row of an attention, in one of these ways."""
     code = text(row.code({"scale": Literal("0.7")}))
-    source = "\n".join(helpers_in([code]))
-    source = source.replace('"cpu"', '"another"') if way == "other" else source
-    own = {"torch": torch, "math": math, "forward_ad": torch.autograd.forward_ad}
-    exec(source, own)
+    source = runtime()
+    own = imported("_runtime", source.replace('"cpu"', '"another"') if way == "other" else source)
     if way == "kernel":
-        own["_fuses"] = lambda *given: True
+        own._fuses = lambda *given: True
     with torch.no_grad():
-        return eval(code, {**own, **tensors})
+        return eval(code, {**OWN, "rt": own, **tensors})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -5,7 +5,7 @@ import pytest
 from derive import parse
 from derive.algebra.poly import constant
 from derive.calculus.build_lets import flatten_operation
-from derive.kernels.instantiate import as_poly, expand_names
+from derive.kernels.kernel_spec import as_poly, expand_names
 from derive.kernels.unify import Arguments
 
 

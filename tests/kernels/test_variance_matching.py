@@ -7,7 +7,7 @@ from dataclasses import replace
 from derive.algebra.expr import Access, Index, tensors
 from derive.algebra.poly import add, atom, mul, power, scale, sum_over
 from derive.calculus.lets import Let
-from derive.kernels.variance_matching import (
+from derive.kernels.expansion import (
     candidates,
     derived_lookup,
     expansion_levels,

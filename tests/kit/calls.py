@@ -16,7 +16,7 @@ ELEMENTWISE = {f.torch.rpartition(".")[2] for f in FUNCTIONS.values()} | {
     *("cumsum", "cumprod", "logcumsumexp", "isfinite"),
     *("threshold", "hardtanh"),
 }
-OF_PYTHON = {"len", "prod", "finfo", "sqrt", "_ieee", "_quotient"}
+OF_PYTHON = {"len", "prod", "finfo", "sqrt", "ieee_call", "ieee_divide"}
 
 
 def unknown_calls(ops: Iterable[Operation]) -> set[str]:
@@ -31,4 +31,4 @@ def unknown_calls(ops: Iterable[Operation]) -> set[str]:
                     if isinstance(code, FunctionCall | MethodCall):
                         called.add(code.name.rpartition(".")[2])
     called -= {row.code({}).name.rpartition(".")[2] for row in KERNELS.values()}
-    return called - set(TORCH_OPS) - ELEMENTWISE - OF_PYTHON
+    return called - {name.removeprefix("rt.") for name in TORCH_OPS} - ELEMENTWISE - OF_PYTHON

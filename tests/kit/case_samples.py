@@ -7,9 +7,8 @@ from itertools import zip_longest
 from kit.cases.case import GENERATED, Case, generated
 
 from derive import catalog
-from derive.check.check import NotApplicable
 from derive.check.checks import ALL
-from derive.check.invoke import called
+from derive.check.invoke import NotApplicable, called
 from derive.check.reference import selected
 from derive.check.samples import Case as Typical
 from derive.check.samples import Sample

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from derive import catalog
-from derive.notation.operation import Operation
-from derive.notation.options import options
+from derive.notation.operation import Operation, options
 
 
 def some_now(seeds: Sequence[Any], count: int) -> list[Any]:

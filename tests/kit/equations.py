@@ -15,25 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    And,
-    Call,
-    Delta,
-    Expr,
-    Index,
-    Iverson,
-    Mul,
-    Pow,
-    Reduce,
-    Rel,
-    num,
-)
+from derive.algebra import expr as ex
+from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.poly import Poly
 from derive.algebra.substitution import fresh, substitute
-from derive.algebra.to_tree import to_tree
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
 from derive.notation.operation import Number, Operation, SizeOf
@@ -67,9 +53,9 @@ TENSORS: dict[str, str] = {
 RESERVED = {*TENSORS, "T"}
 
 
-def index(name: str) -> Index:
+def index(name: str) -> ex.Index:
     """``i``, ``i'``, ...: an index whose class is its first letter."""
-    return Index(name, name[0])
+    return ex.Index(name, name[0])
 
 
 def samples(seed: int = 0, sizes: Mapping[str, int] = SIZES) -> dict[str, Any]:
@@ -87,13 +73,13 @@ def samples(seed: int = 0, sizes: Mapping[str, int] = SIZES) -> dict[str, Any]:
 # ---------------------------------------------------------------------- evaluation
 
 
-def flat(e: Expr) -> tuple[Poly, Lets]:
+def flat(e: ex.Expr) -> tuple[Poly, Lets]:
     """e in flat form, and the lets that were made on the way."""
     lets = Lets({}, set(RESERVED))
     return flatten(lets, e), lets
 
 
-def defined(let: Let, nested: Callable[[Expr], Expr] = to_tree) -> Expr:
+def defined(let: Let, nested: Callable[[ex.Expr], ex.Expr] = to_tree) -> ex.Expr:
     """The right side of a let as a tree."""
     body, condition = nested(let.body), let.condition
     condition = None if condition is None else nested(condition)
@@ -102,11 +88,11 @@ def defined(let: Let, nested: Callable[[Expr], Expr] = to_tree) -> Expr:
     if let.kind == "others":
         (k,) = let.binders
         other = fresh(k, let.formals)
-        apart: Expr = Rel("!=", other, k)
+        apart: ex.Expr = ex.Rel("!=", other, k)
         if condition is not None:
-            apart = And((substitute(condition, {k: other}), apart))
-        return Reduce("prod", (other,), substitute(body, {k: other}), apart)
-    return Reduce(let.kind, let.binders, body, condition)
+            apart = ex.And((substitute(condition, {k: other}), apart))
+        return ex.Reduce("prod", (other,), substitute(body, {k: other}), apart)
+    return ex.Reduce(let.kind, let.binders, body, condition)
 
 
 def with_lets(
@@ -114,7 +100,7 @@ def with_lets(
     tensors: Mapping[str, Any],
     sizes: Mapping[str, Any] = SIZES,
     parameters: Mapping[str, Any] | None = None,
-    nested: Callable[[Expr], Expr] = to_tree,
+    nested: Callable[[ex.Expr], ex.Expr] = to_tree,
 ) -> dict[str, Any]:
     """The tensors, and the value of every let that is not among them.
 
@@ -131,8 +117,8 @@ def with_lets(
 
 
 def evaluated(
-    axes: Sequence[Expr],
-    e: Expr,
+    axes: Sequence[ex.Expr],
+    e: ex.Expr,
     tensors: Mapping[str, Any],
     lets: Lets | None = None,
     sizes: Mapping[str, Any] = SIZES,
@@ -152,7 +138,9 @@ def numbers(op: Operation, parameters: Mapping[str, Any], sizes: Mapping[str, An
 
 
 @st.composite
-def expressions(draw: Any, scope: tuple[Index, ...], depth: int = 3, smooth: bool = False) -> Expr:
+def expressions(
+    draw: Any, scope: tuple[ex.Index, ...], depth: int = 3, smooth: bool = False
+) -> ex.Expr:
     """A positive expression over the indices of scope; ``smooth`` leaves brackets out.
 
     Bound indices may hide free ones and each other.
@@ -165,43 +153,43 @@ def expressions(draw: Any, scope: tuple[Index, ...], depth: int = 3, smooth: boo
     kind = draw(st.sampled_from(kinds))
     inner = expressions(scope, depth - 1, smooth)
     if kind == "number":
-        return num(draw(st.sampled_from([1, 2, 3])))
+        return ex.num(draw(st.sampled_from([1, 2, 3])))
     if kind == "add":
-        return Add((draw(inner), draw(inner)))
+        return ex.Add((draw(inner), draw(inner)))
     if kind == "mul":
-        return Mul((draw(inner), draw(inner)))
+        return ex.Mul((draw(inner), draw(inner)))
     if kind == "power":
         exponent = draw(st.sampled_from([2, -1, 3, "1/2", "-1/2"]))
         base = draw(expressions(scope, depth - 1, True))
-        return Pow(base, num(_fraction(exponent)))
+        return ex.Pow(base, ex.num(_fraction(exponent)))
     if kind == "call":
         function = draw(st.sampled_from(["tanh", "sigmoid", "log1p"]))
-        return Call(function, (draw(inner),))
+        return ex.Call(function, (draw(inner),))
     if kind in ("sum", "mean"):
         k = index(draw(st.sampled_from(["i", "i'", "j", "j'", "k", "k'"])))
         others = tuple(i for i in scope if i is not k)
-        return Reduce(kind, (k,), draw(expressions((*others, k), depth - 1, smooth)))
+        return ex.Reduce(kind, (k,), draw(expressions((*others, k), depth - 1, smooth)))
     pairs = [(a, b) for a in scope for b in scope if a is not b and a.extent == b.extent]
     if kind == "delta" and pairs:
-        return Mul((Delta(*draw(st.sampled_from(pairs))), draw(inner)))
+        return ex.Mul((ex.Delta(*draw(st.sampled_from(pairs))), draw(inner)))
     if kind == "bracket" and scope:
         i = draw(st.sampled_from(scope))
         op = draw(st.sampled_from(["<=", "==", "!="]))
-        return Mul((Iverson(Rel(op, i, num(1))), draw(inner)))
+        return ex.Mul((ex.Iverson(ex.Rel(op, i, ex.num(1))), draw(inner)))
     tensor = draw(st.sampled_from(sorted(TENSORS)))
-    return Access(tensor, tuple(draw(_position(scope, axis)) for axis in TENSORS[tensor]))
+    return ex.Access(tensor, tuple(draw(_position(scope, axis)) for axis in TENSORS[tensor]))
 
 
 def _fraction(value: int | str) -> Fraction:
     return Fraction(value)
 
 
-def _position(scope: tuple[Index, ...], axis: str) -> Any:
+def _position(scope: tuple[ex.Index, ...], axis: str) -> Any:
     """An index of this class; a constant where there is none, and for k also a gather."""
-    found: list[Expr] = [i for i in scope if i.extent == axis]
+    found: list[ex.Expr] = [i for i in scope if i.extent == axis]
     if axis == "k":
-        found += [Access("T", (i,)) for i in scope if i.extent == "j"]
-    return st.sampled_from(found or [num(0)])
+        found += [ex.Access("T", (i,)) for i in scope if i.extent == "j"]
+    return st.sampled_from(found or [ex.num(0)])
 
 
 # ---------------------------------------------------------------------- operations

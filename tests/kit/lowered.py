@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from kit.lines import made, run
 from kit.recognised import functions
+from kit.texts import source
 
-from derive.api import source
 from derive.notation.operation import Operation
 
 COUNTS = (3, 2, 4, 5, 6, 7)

@@ -6,7 +6,10 @@ import ast
 from typing import Any
 
 DTYPES = ("low", "wide", "dtype")
-_TAKEN = ("_cast", "_wide", "_alike", "_for_kernel", "_of_product", "_of_float32", "_promoted")
+_TAKEN = (
+    *("cast", "widened", "cast_alike", "widened_for_kernel"),
+    *("autocast_product", "autocast_float32", "promoted"),
+)
 
 
 class _Plain(ast.NodeTransformer):
@@ -17,14 +20,16 @@ class _Plain(ast.NodeTransformer):
         match call:
             case ast.Call(ast.Attribute(x, "to"), [ast.Name(name)]) if name in DTYPES:
                 return x
-            case ast.Call(ast.Name("_no_view"), [x]):
+            case ast.Call(ast.Attribute(ast.Name("rt"), "no_view"), [x]):
                 return x
-            case ast.Call(ast.Name("_positions"), [size, x]):
+            case ast.Call(ast.Attribute(ast.Name("rt"), "positions"), [size, x]):
                 device = ast.keyword("device", ast.Attribute(x, "device", ast.Load()))
                 arange = ast.Attribute(ast.Name("torch", ast.Load()), "arange", ast.Load())
                 return ast.Call(arange, [size], [device])
-            case ast.Call(ast.Name("_flatten" | "_unflatten" as name), [x, *args]):
-                return ast.Call(ast.Attribute(x, name[1:], ast.Load()), args, [])
+            case ast.Call(
+                ast.Attribute(ast.Name("rt"), "flatten" | "unflatten" as name), [x, *args]
+            ):
+                return ast.Call(ast.Attribute(x, name, ast.Load()), args, [])
         call.keywords = [k for k in call.keywords if not _is_wide(k)]
         return call
 
@@ -34,10 +39,10 @@ class _Plain(ast.NodeTransformer):
                 return None
             case ast.Assign([ast.Attribute(ast.Name("ctx"), "low")]):
                 return None
-            case ast.Assign(_, ast.Call(ast.Name(helper))) if helper in _TAKEN:
-                return None
-            case ast.Assign(_, ast.Subscript(ast.Call(ast.Name(helper)))) if helper in _TAKEN:
-                return None
+            case ast.Assign(_, ast.Subscript(ast.Call(f))) | ast.Assign(_, ast.Call(f)):
+                match f:
+                    case ast.Attribute(ast.Name("rt"), name) if name in _TAKEN:
+                        return None
         return self.generic_visit(statement)
 
 

@@ -25,7 +25,7 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     # What stands without autocast is of the body.
     forward = [s for b in whole for s in (b.body if isinstance(b, ast.With) else [b])]
     # The bodies of all orders: the others are written in place, or have kernels.
-    made = [code for s in forward[:-1] if "_alone(" not in (code := ast.unparse(s))]
+    made = [code for s in forward[:-1] if "rt.unrecorded(" not in (code := ast.unparse(s))]
     last = forward[-1]
     assert isinstance(last, ast.Return)
     several = isinstance(last.value, ast.Tuple)
@@ -34,7 +34,7 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     if "backward" not in defined:
         return made, None
     *body, _ = defined["backward"].body
-    body = [b for b in body if "_alone(" not in ast.unparse(b)]
+    body = [b for b in body if "rt.unrecorded(" not in ast.unparse(b)]
     backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
     left = ("ctx.", "= None", "return (None,")
     return made, [t for t in backward if not any(word in t for word in left)]

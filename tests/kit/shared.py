@@ -64,9 +64,9 @@ def kept(name: str, make: Callable[[], Any]) -> Any:
 
 
 def written(op: Operation) -> str:
-    """The source of an operation of the catalog."""
+    """The source of an operation of the catalog, as generated/ has it."""
     assert catalog.find(op.name) is op
-    return kept(f"source {op.name}", lambda: api.source(op))
+    return kept(f"source {op.name}", lambda: api.source(op, standalone=False))
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,7 +45,9 @@ def tree(e: ast.expr) -> ir.Code:
             named = (ir.Keyword(k.arg or "", tree(k.value)) for k in keywords)
             given = (*map(tree, args), *named)
             name = ast.unparse(f)
-            dotted = name.startswith(("torch.", "math.")) and name.replace(".", "").isidentifier()
+            dotted = (
+                name.startswith(("torch.", "math.", "rt.")) and name.replace(".", "").isidentifier()
+            )
             if isinstance(f, ast.Name) or dotted:
                 return ir.FunctionCall(name, given)
             assert isinstance(f, ast.Attribute)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 _HANDED_OVER = re.compile(
-    r"^    if _alone\((?=[^)]*\):\n        return \w+_forward_in_place\()", re.M
+    r"^    if rt.unrecorded\((?=[^)]*\):\n        return \w+_forward_in_place\()", re.M
 )
 
 
 def without_in_place(source: str) -> str:
     """The source whose forward is always the one that has derivatives of all orders."""
-    return _HANDED_OVER.sub("    if False and _alone(", source)
+    return _HANDED_OVER.sub("    if False and rt.unrecorded(", source)

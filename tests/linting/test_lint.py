@@ -6,9 +6,7 @@ import pytest
 from kit.command import ROOT
 from kit.each import each_row
 
-from derive.linting.files import python_files
-from derive.linting.lint import lint
-from derive.linting.rules import RULES, page, title
+from derive.linting.lint import RULES, lint, page, python_files, title
 
 CHANGED = """\
 import torch

@@ -11,8 +11,7 @@ from derive.api import source
 from derive.calculus import adjoint
 from derive.joint import value_and_grad_source
 from derive.lowering.groups import group_shapes, groups_of, shape_name
-from derive.notation.operation import Operation
-from derive.notation.options import options
+from derive.notation.operation import Operation, options
 
 torch = pytest.importorskip("torch")
 

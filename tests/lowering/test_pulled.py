@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from derive import load, parse
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 LOSSES = {
     "nll": (

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import derive
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 RMS = """
 op f(x[n,i], w[i]; eps=1e-6) -> y

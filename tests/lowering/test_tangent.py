@@ -11,7 +11,7 @@ from kit.tangents import INVENTED, loaded, of_floats, slopes
 
 import derive
 from derive.check import oracle
-from derive.check.detached import detaches
+from derive.check.derivatives import detaches
 from derive.check.samples import cases
 from derive.pipeline import tangent_program
 

@@ -9,18 +9,18 @@ from functools import partial
 
 import pytest
 import torch
+from kit import texts
 from kit.each import each_row
 from kit.shared import written
 
 import derive
-from derive import api, catalog
+from derive import catalog
 from derive.errors import LoweringError
 from derive.module.arguments import ArgumentCheck
 from derive.module.docstrings import Doc
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded
-from derive.module.templating import helpers_in
 from derive.program.cse import Line
 from derive.program.program import BackwardLine, Program, Saved
 from derive.program.torch_ir import (
@@ -62,9 +62,6 @@ def program(**given):
     return Program(**(default | given))
 
 
-APPLIED = "\n".join(helpers_in(["_applied("]))
-"""How a Function is called, in every module."""
-
 ONE = '''\
 """title
 
@@ -73,10 +70,11 @@ ONE = '''\
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
+
+from . import _runtime as rt
 
 
-APPLIED
 def _copy_forward(x):
     return x.clone()
 
@@ -100,10 +98,10 @@ class _Copy(Function):
 
 def copy(x: torch.Tensor) -> torch.Tensor:
     """Returns y."""
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _copy_forward(x)
-    return _applied(_Copy, x)
-'''.replace("APPLIED\n", APPLIED + "\n")
+    return rt.apply(_Copy, x)
+'''
 
 
 def test_the_least_module():
@@ -119,19 +117,11 @@ TWO = '''\
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
+
+from . import _runtime as rt
 
 
-def _distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
-
-
-APPLIED
 def _scaled_exp_forward(x, w, eps):
     e = torch.exp(x)
     y = e * w
@@ -174,11 +164,11 @@ def scaled_exp(
     if w.shape[0] != size:
         raise ValueError(f"w has {w.shape[0]}, not {size}")
     if torch.compiler.is_compiling():
-        x, w = _distinct(x, w)
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+        x, w = rt.distinct(x, w)
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return _scaled_exp_forward(x, w, eps)
-    return _applied(_ScaledExp, x, w, eps)
-'''.replace("APPLIED\n", APPLIED + "\n")
+    return rt.apply(_ScaledExp, x, w, eps)
+'''
 
 
 def test_two_inputs_a_parameter_and_two_outputs():
@@ -223,10 +213,11 @@ THREE = '''\
 from typing import Literal
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
+
+from . import _runtime as rt
 
 
-APPLIED
 def _pick_all_forward(x):
     return x.clone()
 
@@ -288,10 +279,10 @@ def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.
             f"pick: reduction must be one of 'all', 'sum', not {reduction!r}"
         )
     function, forward = _OPTIONS[reduction]
-    if not torch.is_grad_enabled() or forward_ad._current_level >= 0:
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(x)
-    return _applied(function, x)
-'''.replace("APPLIED\n", APPLIED + "\n")
+    return rt.apply(function, x)
+'''
 
 
 def test_a_choice_of_two_options():
@@ -364,7 +355,7 @@ def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
         "        - 2 * padding\n"
         "    )\n"
         "    if size < 0:\n"
-    ) in api.source(op)
+    ) in texts.source(op)
     x, w = torch.ones(2, 3, 4), torch.ones(3, 2)
     f = derive.load(op)
     assert f(x, w, torch.ones(()), padding=2).shape == (2, 1)
@@ -484,7 +475,7 @@ WRITTEN = {
 @pytest.fixture(scope="module")
 def sources():
     found = {op.name: written(op) for op in catalog.operations()}
-    return found | {name: derive.source(derive.parse(t)) for name, t in WRITTEN.items()}
+    return found | {name: texts.source(derive.parse(t)) for name, t in WRITTEN.items()}
 
 
 def test_every_source_is_python_of_one_class_for_each_option(sources):
@@ -493,7 +484,7 @@ def test_every_source_is_python_of_one_class_for_each_option(sources):
         assert ast.get_docstring(tree), name
         classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
         # What only rearranges is views, which autograd of torch follows.
-        assert classes or "forward_ad" not in source, name
+        assert classes or "rt.apply" not in source, name
         for made in classes:
             methods = [n.name for n in made.body if isinstance(n, ast.FunctionDef)]
             own = made.name.endswith("Dual")
@@ -504,7 +495,7 @@ def test_every_source_is_python_of_one_class_for_each_option(sources):
             for n in ast.walk(tree)
             if isinstance(n, ast.Import | ast.ImportFrom)
         }
-        assert imported <= {"contextlib", "math", "typing", "torch", "torch.autograd"}
+        assert imported <= {"contextlib", "math", "typing", "torch", "torch.autograd", None}
         public = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
         assert len(public) == 1
 

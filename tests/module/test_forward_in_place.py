@@ -26,6 +26,19 @@ def test_a_forward_with_nothing_to_save_has_one_body():
     assert not body("op f(x[i,j]) -> y; y[i,j] = exp(x[i,j])")
 
 
+@pytest.mark.parametrize(
+    "text, has",
+    [
+        ("op f(x[i,j], b[j]=0) -> y; y[i,j] = exp(x[i,j]) + b[j]", False),
+        ("op f(x[i,j], b[j]=0) -> y; y[i,j] = exp(2*x[i,j]) + b[j]", True),
+        ("op f(x[i,k], w[k,j], b[j]=0) -> y; y[i,j] = sum[k](x[i,k]*w[k,j]) + b[j]", True),
+        ("op f(x[i,j]; a) -> y; y[i,j] = where(a > 0, exp(-x[i,j]), x[i,j])", False),
+    ],
+)
+def test_a_branch_that_may_be_skipped_is_no_reason_unless_it_fuses_a_product(text, has):
+    assert bool(body(text)) is has
+
+
 @pytest.mark.parametrize("way", ["plain", "no_grad", "vmap", "forward mode", "parameters"])
 def test_each_way_has_the_value_and_changes_no_argument(way):
     f = derive.load(derive.parse(READ_AGAIN))

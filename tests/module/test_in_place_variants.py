@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from kit.lowered import assert_right
+from kit.texts import source
 
-from derive import load, parse, source
+from derive import load, parse
 
 
 def body(equations: str, inputs: str) -> str:
@@ -30,7 +31,7 @@ def test_a_softmax_writes_over_what_it_reads():
 
 def test_a_product_of_matrices_is_added_to_the_total():
     found = body("t = sum[n,c](tanh(sum[i](x[n,i]*W[i,c])))", "x[n,i], W[i,c]")
-    assert "grad_W = _product_added(grad_W, " in found
+    assert "grad_W = rt.accumulate_product(grad_W, " in found
 
 
 def test_lines_that_an_absent_tensor_needs_are_not_followed_without_it():

@@ -8,11 +8,12 @@ from functools import cache
 import pytest
 import torch
 from kit.tangents import loaded
+from kit.texts import source
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 
 import derive
-from derive import catalog, parse, source
+from derive import catalog, parse
 from derive.pipeline import own_tangent, program_of
 
 FAR = torch.tensor([0.0, 200.0], dtype=torch.float64)

@@ -9,7 +9,10 @@ from kit.each import each_row
 from sympy import Eq, Function, IndexedBase, symbols
 
 import derive
-from derive.notation.advice import ADVICE, KEYWORDS
+from derive import SpecError, parse
+from derive.notation.advice import ADVICE, KEYWORDS, arity, around, check_name, nearest, plural
+
+# ------------------------------------------------------------------------------------------- advice
 
 ASKED = {
     "y[k] = sort[k](x[k])": "line 1, column 8: unknown reduction sort; the order of values",
@@ -91,3 +94,72 @@ def test_the_keywords_are_pythons():
     import keyword
 
     assert all(keyword.iskeyword(word) for word in KEYWORDS)
+
+
+# -------------------------------------------------------------------------------------------- names
+
+
+def test_a_name_is_an_identifier_that_means_nothing_else():
+    for name in ("x", "weight_2", "Ω"):
+        check_name(name, "a tensor", None)
+    for name in ("2x", "x'", "lambda", ""):
+        with pytest.raises(SpecError, match="name"):
+            check_name(name, "a tensor", None)
+
+
+def test_the_nearest_name_is_meant():
+    assert "softplus" in nearest("softplsu", ["softplus", "sum"])
+    assert nearest("qqqq", ["softplus", "sum"]) == ""
+
+
+def test_functions_take_so_many():
+    assert (arity("exp"), arity("maximum"), arity("clamp"), arity("sqrt")) == (1, 2, 3, 1)
+    assert (plural(1, "argument"), plural(3, "axis number")) == ("1 argument", "3 axis numbers")
+
+
+# ------------------------------------------------------------------------------------ syntax errors
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("y[i] = x[i", "line 1"),
+        ("y[i] = x[i] +", "line 1"),
+        ("y[i] = x[i] x[i]", "line 1"),
+        ("y[i] := x[i]", "line 1"),
+        ("y[i] == x[i]", "line 1"),
+        ("z[i] = x[i]\ny[i] = exp(x[i]))", "line 2"),
+    ],
+)
+def test_the_place_is_told_and_no_token_of_the_grammar(text, says):
+    with pytest.raises(SpecError) as caught:
+        parse(text)
+    assert says in str(caught.value)
+    assert not {"__ANON", "Token", "LPAR", "RSQB"} & set(
+        str(caught.value).replace("'", " ").split()
+    )
+
+
+def test_a_long_line_is_shown_around_the_place():
+    line = "y[i] = " + " + ".join(f"x{n}[i]" for n in range(100))
+    shown = around(line, 400)
+    assert len(shown) < len(line) and shown.strip("… ") in line
+    assert around("y[i] = x[i]", 3).strip() == "y[i] = x[i]"
+
+
+CONDITIONED = {
+    "y = mean[n](x[n | n>0])": (17, "mean[n | n>0](x[n])"),
+    "y = x[n | n>0] + 1": (9, "sum[n | n>0](x[n])"),
+    "y = x[n | n>0]": (9, "sum[n | n>0](x[n])"),
+}
+
+
+@pytest.mark.parametrize("text", CONDITIONED)
+def test_a_condition_stands_behind_the_indices_of_a_reduction(text):
+    column, instead = CONDITIONED[text]
+    with pytest.raises(SpecError) as caught:
+        parse(f"op f(x[n]) -> y\n{text}")
+    assert (caught.value.line, caught.value.column) == (2, column)
+    assert instead in str(caught.value)
+    with pytest.raises(SpecError, match=r"expected '\('"):
+        parse("op f(x[n]) -> y\ny = sum[n | n>0] + x[0]")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit import texts
 from kit.each import each_row
 
 torch = pytest.importorskip("torch")
@@ -19,9 +20,8 @@ import derive  # noqa: E402
 from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
 from derive.api import derivation, load  # noqa: E402
 from derive.check import oracle  # noqa: E402
-from derive.check.checks import VALUES  # noqa: E402
+from derive.check.checks import VALUES, checks_of  # noqa: E402
 from derive.check.samples import cases, sample  # noqa: E402
-from derive.check.verify import checks_of  # noqa: E402
 from derive.errors import DeriveError  # noqa: E402
 from derive.joint import value_and_grad  # noqa: E402
 from derive.lowering.ground.views import flattened, substitute_views, unflattened  # noqa: E402
@@ -473,7 +473,7 @@ def test_a_wrong_size_is_told_with_its_axis(spec, tensors, message):
 
 def test_no_check_compares_a_size_with_itself():
     for spec in READ.values():
-        for line in derive.source(parsed(spec)).splitlines():
+        for line in texts.source(parsed(spec)).splitlines():
             left, found, right = line.strip().removeprefix("if ").partition(" != ")
             assert not found or left != right.rstrip(":"), line
             assert "( )" not in line
@@ -536,7 +536,7 @@ def test_blocks_of_an_axis_are_shown_and_read_as_they_are_written(text):
     shown = str(derive.derivation(op).equations[0])
     assert "(0 e)" in shown
     assert "size(e)" not in shown
-    code = derive.source(op)
+    code = texts.source(op)
     for sign in ("index_select", "gather", "index_add", "scatter_add"):
         assert sign not in code
     torch.manual_seed(2)

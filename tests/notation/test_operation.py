@@ -6,7 +6,22 @@ import pytest
 
 import derive
 from derive import parse
-from derive.notation.operation import AxisOf, Choice, KeepDim, Number, SizeOf
+from derive.errors import DeriveError
+from derive.notation.operation import (
+    AxisOf,
+    Choice,
+    KeepDim,
+    Number,
+    SizeOf,
+    check_operation,
+    known_names,
+    known_option,
+    names_with_gradient,
+    options,
+    without_choice,
+)
+
+# ---------------------------------------------------------------------------------------- operation
 
 TEXT = (
     "op f(x[*p,k,*q], w[k]=1; dim=axis(k), keepdim=keep(k), eps=1e-3, n=size(k), "
@@ -41,3 +56,60 @@ def test_equal_operations_are_equal_and_hash_alike():
 def test_a_text_is_no_operation():
     with pytest.raises(TypeError, match="parse"):
         derive.derivation("y[i] = x[i]")
+
+
+# ------------------------------------------------------------------------------------------ options
+
+OP_OPTIONS = parse("""
+op f(x[n], w[n]; reduction=mean|sum) -> mean: m | sum: s
+l[n] = x[n]*w[n]
+m = mean[n](l[n])
+s = sum[n](l[n])
+""")
+
+
+def test_each_option_has_the_equations_that_lead_to_its_output():
+    found = {option: [e.name for e in op.equations] for option, op in options(OP_OPTIONS)}
+    assert found == {"mean": ["l", "m"], "sum": ["l", "s"]}
+
+
+def test_an_operation_without_a_choice_is_its_only_option():
+    ((option, op),) = options(parse("y[n] = x[n]**2"))
+    assert option is None
+    assert [e.name for e in op.equations] == ["y"]
+
+
+def test_what_is_left_of_a_choice_is_none():
+    op = without_choice(OP_OPTIONS, "sum")
+    assert op.parameters == ()
+    assert op.outputs == ("s",)
+
+
+# ------------------------------------------------------------------------------------ option checks
+
+OP_OPTION_CHECKS = derive.parse(
+    "op f(x[i], t[i]: int, w[i]; to=mean|sum) -> mean: m | sum: s\n"
+    "h[i] = x[i]*w[i]\nm = mean[i](h[i])\ns = sum[i](h[i]*t[i])"
+)
+
+
+def test_names_with_a_gradient_go_back_from_the_last():
+    assert names_with_gradient(OP_OPTION_CHECKS) == ["s", "m", "h", "x", "w"]
+    assert known_names(OP_OPTION_CHECKS, None) is None
+    assert known_names(OP_OPTION_CHECKS, ["w", "h", "w"]) == ("w", "h")
+    with pytest.raises(
+        DeriveError, match=("f has no gradient of t; it has gradients of s, m, h, x, w")
+    ):
+        known_names(OP_OPTION_CHECKS, ["t"])
+
+
+def test_an_option_is_the_first_or_a_named_one():
+    assert known_option(OP_OPTION_CHECKS, None) == "mean"
+    assert known_option(OP_OPTION_CHECKS, "sum") == "sum"
+    with pytest.raises(DeriveError, match="f has no option 'max'"):
+        known_option(OP_OPTION_CHECKS, "max")
+
+
+def test_what_is_no_operation_is_refused():
+    with pytest.raises(TypeError, match="op must be an Operation, not str"):
+        check_operation("y = x")

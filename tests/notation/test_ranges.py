@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import derive
 from derive import SpecError, parse
 from derive.algebra.expr import Size
 from derive.check import oracle
 from derive.notation.operation import Extent
 from derive.notation.ranges import ordered
+
+# ------------------------------------------------------------------------------------------- ranges
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,28 @@ def test_a_position_that_no_size_allows_is_refused():
 def test_a_size_comes_after_those_that_it_is_made_of():
     extents = [Extent("u", size=Size("t") + Size("k")), Extent("t", size=Size("k")), Extent("k")]
     assert [e.name for e in ordered(extents)] == ["k", "t", "u"]
+
+
+# ---------------------------------------------------------------------------------- affine readings
+
+SIZES = {
+    "op f(x[n,t], w[k]) -> y\ny[n,u] = sum[k](x[n,2*u+k]*w[k])": ("u", {"t": 11, "k": 4}, 4),
+    "op f(x[t], w[k]) -> y\ny[u] = sum[k](x[u+3*k]*w[k])": ("u", {"t": 12, "k": 3}, 6),
+    "op f(x[t]) -> y\ny[u] = x[u+1] - x[u]": ("u", {"t": 7}, 6),
+}
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_a_letter_is_as_long_as_its_windows_fit(text):
+    letter, given, want = SIZES[text]
+    assert derive.derivation(derive.parse(text)).cost.sizes({"n": 2, **given})[letter] == want
+
+
+def test_a_letter_that_stands_alone_elsewhere_has_its_size_there():
+    op = derive.parse("op f(x[t], z[u]) -> y\ny[u] = x[u+1]*z[u]")
+    assert {e.name for e in op.extents if e.sources} == {"t", "u"}
+
+
+def test_two_letters_of_no_other_size_are_refused():
+    with pytest.raises(derive.DeriveError, match="does not determine the sizes of i and j"):
+        derive.parse("op f(x[t]) -> y\ny[i,j] = x[2*i+j]")

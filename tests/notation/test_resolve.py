@@ -31,7 +31,7 @@ from derive.algebra.expr import (
 )
 from derive.check import oracle
 from derive.errors import DeriveWarning, SpecError
-from derive.notation.names import WORDS
+from derive.notation.advice import WORDS
 from derive.notation.operation import (
     AxisOf,
     Choice,

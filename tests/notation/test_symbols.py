@@ -8,6 +8,8 @@ import pytest
 
 from derive import SpecError, parse
 
+# ------------------------------------------------------------------------------------------ symbols
+
 
 def kinds(op):
     return {t.name: t.kind for t in op.inputs}
@@ -45,4 +47,21 @@ def test_an_input_that_nothing_reads_is_warned_of():
 )
 def test_one_name_is_one_thing(text, says):
     with pytest.raises(SpecError, match=rf"\b{says}\b"):
+        parse(text)
+
+
+# ------------------------------------------------------------------------------------ unknown names
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("y[i] = max(x[i], z[i])", "maximum"),
+        ("y[i] = softplsu(x[i])", "softplus"),
+        ("y[i] = exp[k](x[k])", "exp takes no indices"),
+        ("y[i] = smu[k](x[k])", "sum"),
+    ],
+)
+def test_the_nearest_thing_is_named(text, says):
+    with pytest.raises(SpecError, match=says):
         parse(text)

@@ -35,8 +35,7 @@ from sympy import (
 from derive.api import derivation, load
 from derive.errors import SpecError
 from derive.notation import heads as h
-from derive.notation.read import read
-from derive.notation.specification import Operation, parse
+from derive.notation.specification import Operation, parse, read
 from derive.notation.to_sympy import to_sympy
 
 c, d, i, j, k, l, n, o, t = symbols("c d i j k l n o t", integer=True)  # noqa: E741

@@ -6,8 +6,9 @@ import warnings
 
 import pytest
 import torch
+from kit.texts import source
 
-from derive import catalog, load, parse, source
+from derive import catalog, load, parse
 from derive.program.aliasing import gradients_apart, is_rearrangement, unalias_outputs
 from derive.program.cse import Line
 from derive.program.program import BackwardLine, Program
@@ -33,14 +34,14 @@ def wide(code: Code) -> Code:
 
 CODES = {
     "computed": (made, "made"),
-    "a view of what is computed": (wide(made), "_no_view(made.unsqueeze(0))"),
+    "a view of what is computed": (wide(made), "rt.no_view(made.unsqueeze(0))"),
     "an input": (x, "x.clone()"),
     "a view of an input": (wide(x), "x.unsqueeze(0).clone()"),
     "windows": (MethodCall(made, "unfold"), "made.unfold().clone()"),
     "expanded": (MethodCall(made, "expand"), "made.expand().clone()"),
     "a choice": (
         Conditional(flag, wide(made), made),
-        "_no_view(made.unsqueeze(0)) if flag else made",
+        "rt.no_view(made.unsqueeze(0)) if flag else made",
     ),
 }
 
@@ -55,7 +56,7 @@ def test_an_output_is_no_view(kind):
 def test_of_two_outputs_of_one_memory_the_second_is_a_copy():
     lines = [FRESH, Line("y", wide(made)), Line("z", wide(Name("y")))]
     _, y, z = unalias_outputs(lines, ["y", "z"], ["x"])
-    assert text(y.code) == "_no_view(made.unsqueeze(0))"
+    assert text(y.code) == "rt.no_view(made.unsqueeze(0))"
     assert text(z.code) == "y.unsqueeze(0).clone()"
 
 

@@ -8,7 +8,6 @@ from kit.torch_code import torch_code
 
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom
-from derive.cost.shape_interpreter import ABSENT, ShapedTensor, Trace
 from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
 from derive.program.torch_ir import (
@@ -22,6 +21,7 @@ from derive.program.torch_ir import (
     literal,
     text,
 )
+from derive.program.types import ABSENT, TensorType, Types
 
 n, m = atom(Size("n")), atom(Size("m"))
 x, w, G, a, b, c = map(Name, ("x", "w", "G", "a", "b", "c"))
@@ -33,10 +33,9 @@ ALONE, BOTH = ("x",), ("x", "w")
 
 def written(*lines, results=("c",), worlds=1, kept=True):
     """The lines, each given as name, code and the inputs whose gradients need it."""
-    values = {name: ShapedTensor(shape) for name, shape in SHAPES.items()}
-    found = [Trace({}, dict(values)), Trace({}, {**values, "w": ABSENT})][:worlds]
+    values = {name: TensorType(shape) for name, shape in SHAPES.items()}
+    found = [Types({}, values), Types({}, {**values, "w": ABSENT})][:worlds]
     writer = InPlaceWriter(
-        floats=dict.fromkeys(("x", "w", "G", "s")),
         results=results,
         known={},
         places={"x": 0, "w": 1},
@@ -78,7 +77,7 @@ def last(*lines, **given):
         (torch_code("a.reshape(t) * 2"), None),
         (
             torch_code("torch.where(x > G, a, 0)"),
-            "_masked_(a, x > G)",
+            "rt.keep_where_(a, x > G)",
         ),
         (
             torch_code("torch.where(x > G, 1, a)"),

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
-from importlib import import_module
 
 import pytest
 import torch
-from kit.command import ROOT
+from kit.texts import rt
 from kit.torch_code import torch_code
 
 from derive.program.cse import Line
-from derive.program.dataflow import Aliases, Backward, Kind, Kinds, live, live_in
-from derive.program.torch_ir import Binary, Name, subexpressions
+from derive.program.dataflow import Aliases, Backward, live, live_in
+from derive.program.torch_ir import subexpressions
 from derive.program.torch_ops import MATMUL, TORCH_OPS, Alias, torch_op
 
 EACH = "abs acos asin atan ceil cos cosh digamma erf erfc expm1 floor frac lgamma log log1p exp"
@@ -26,63 +24,67 @@ PLAIN = """
 x.unsqueeze(0); one.squeeze(1); one.expand((3, 4)); x.select(0, 1); x.transpose(0, 1);
 x.permute((1, 0)); x.movedim(0, 1); x.diagonal(0, 0, 1); x.reshape((4, 3)); x.mT.reshape((12,));
 x.reshape(x.shape); x.flatten(0, 1); x.mT.flatten(0, 1); v.flatten(0, 0); x.unflatten(1, (2, 2));
-_flatten(x, 0, 1); _unflatten(x, 1, (2, 2)); x.narrow(1, 0, 2); x.narrow(1, 0, 4);
-_run_of(x, 1, 0, 2); _window(x, 1, 0, 4); _window(x, 1, 1, 2); x.unfold(1, 2, 1); x.detach();
-mask.any(1); mask.all(1); _no_view(x);
-_no_view(x.mT.unsqueeze(0)); _with_cotangent(x, None); _with_cotangent(x, y);
-_copied(x); _copied(one.expand((3, 4))); x.sum_to_size((3, 1)); x.sum_to_size((3, 4));
+rt.flatten(x, 0, 1); rt.unflatten(x, 1, (2, 2)); x.narrow(1, 0, 2); x.narrow(1, 0, 4);
+rt.narrow(x, 1, 0, 2); rt.window(x, 1, 0, 4); rt.window(x, 1, 1, 2); x.unfold(1, 2, 1); x.detach();
+mask.any(1); mask.all(1); rt.no_view(x);
+rt.no_view(x.mT.unsqueeze(0)); rt.add_cotangent(x, None); rt.add_cotangent(x, y);
+rt.copied(x); rt.copied(one.expand((3, 4))); x.sum_to_size((3, 1)); x.sum_to_size((3, 4));
 torch.linalg.vector_norm(x, 2, 1); x.max(1).values; x.max(1).indices; x.max(); alone.max(1).values;
 x.min(1).values; x.min(1).indices; x.min(); alone.min(1).values; x.argmax(1); x.argmin(1);
 x.logsumexp(1); alone.logsumexp(1); x.gather(1, at); x.index_select(0, places);
-_gathered_if_any(x, 1, at); _selected_if_any(x, 0, places); _gathered_inside(x, 1, at);
-_gathered_inside(long, 1, far); _selected_inside(x, 0, places); _gathered(x, 1, at);
-_gathered(long, 1, far); _read_at(x, (0,), places); _read_at(x, (0, 1), places, places);
-_read_at_if_any(x, (0,), places); x.flip(1); alone.flip(1); x.roll(1, 0); x.roll(0, 0);
+rt.gather_if_any(x, 1, at); rt.index_select_if_any(x, 0, places); rt.gather_inside(x, 1, at);
+rt.gather_inside(long, 1, far); rt.index_select_inside(x, 0, places); rt.gather(x, 1, at);
+rt.gather(long, 1, far); rt.read_at(x, (0,), places); rt.read_at(x, (0, 1), places, places);
+rt.read_at_if_any(x, (0,), places); x.flip(1); alone.flip(1); x.roll(1, 0); x.roll(0, 0);
 alone.roll(1, 1); x.tril(); x.tril(9); x.triu(); x.triu(-9); x.clone(); x.to(low); x.to(half);
 x.to(x.dtype); x.mT.to(low); torch.diag_embed(v, 0, 0, 1); v.diag_embed();
 torch.nn.functional.pad(x, (0, 0)); torch.nn.functional.pad(x, (1, 0)); torch.cat((x, y), 1);
 torch.cat((x, none), 1); torch.cat((x,), 1); torch.stack((x, y), 1); torch.stack((x,), 0);
-_stacked((x, y), -1); _stacked((x,), -1); torch.where(mask, x, y); torch.where(mask, x, 0);
-_where(mask, x, y); _where(mask, x, 0); _where(wide_mask, large, 0);
+rt.stack((x, y), -1); rt.stack((x,), -1); torch.where(mask, x, y); torch.where(mask, x, 0);
+rt.where(mask, x, y); rt.where(mask, x, 0); rt.where(wide_mask, large, 0);
 torch.select_scatter(x, v, 0, 1); x.select_scatter(v, 0, 1); x.slice_scatter(one, 1, 0, 1);
-x.slice_scatter(y, 1); x.scatter_add(1, at, y); _scatter_added(x, 1, at, y);
-_scatter_added(long, 1, far, long); _index_added_if_any(x, 0, places, y);
-_scatter_added_if_any(x, 1, at, y); x.scatter_reduce(1, at, y, "amax"); x.index_add(0, places, y);
-_index_added_inside(x, 0, beyond, y); _scatter_added_inside(x, 1, outer, y);
+x.slice_scatter(y, 1); x.scatter_add(1, at, y); rt.scatter_add(x, 1, at, y);
+rt.scatter_add(long, 1, far, long); rt.index_add_if_any(x, 0, places, y);
+rt.scatter_add_if_any(x, 1, at, y); x.scatter_reduce(1, at, y, "amax"); x.index_add(0, places, y);
+rt.index_add_inside(x, 0, beyond, y); rt.scatter_add_inside(x, 1, outer, y);
 x.index_put((places,), y); x.new_zeros((3, 4)); x.new_full((), 1); torch.arange(3);
-_positions(3, x); torch.full((), 2); torch.einsum("ij->ji", x); torch.einsum("ij,ij->ji", x, y);
+rt.positions(3, x); torch.full((), 2); torch.einsum("ij->ji", x); torch.einsum("ij,ij->ji", x, y);
 torch.einsum("ij,kj->ki", x, y); torch.einsum("ij,j->ij", x, v); torch.addmm(square, x, x.mT);
-torch.baddbmm(b, b, squares); _layer_normed(x, (4,), v, v, 1e-05); _batch_normed(b, u, u, 1e-05);
-_group_normed(groups, rows, rows, 1e-05); _channel_normed(b, u, u, 1e-05);
-_layer_normed_gradients(x, y, (4,), one, one, v, all3);
-_batch_normed_gradients(b, b, u, u, u, all3);
-_group_normed_gradients(groups, groups, twos, twos, rows, all3);
-_channel_normed_gradients(b, b, rows, rows, u, all3); _attended(b, b, b, 1);
-_attended_gradients(b, b, b, b, b, rows, 1); _class_loss(x, classes, None, -100, 1);
-_class_loss_slope(u, classes, None, -100, 1, 4); x.logcumsumexp(1); alone.logcumsumexp(1);
+torch.baddbmm(b, b, squares); rt.native_layer_norm(x, (4,), v, v, 1e-05);
+rt.native_batch_norm(b, u, u, 1e-05);
+rt.native_group_norm(groups, rows, rows, 1e-05); rt.native_instance_norm(b, u, u, 1e-05);
+rt.native_layer_norm_backward(x, y, (4,), one, one, v, all3);
+rt.native_batch_norm_backward(b, b, u, u, u, all3);
+rt.native_group_norm_backward(groups, groups, twos, twos, rows, all3);
+rt.native_instance_norm_backward(b, b, rows, rows, u, all3); rt.attention(b, b, b, 1);
+rt.attention_backward(b, b, b, b, b, rows, 1); rt.nll_loss(x, classes, None, -100, 1);
+rt.nll_loss_backward(u, classes, None, -100, 1, 4); x.logcumsumexp(1); alone.logcumsumexp(1);
 x.cumprod(1); alone.cumprod(1); torch.atan2(x, y); x.clamp(min=0); x.clamp(-9, 9); x.clamp_max(9);
 x.clamp_min(-9); torch.maximum(x, y); torch.maximum(x, x); torch.minimum(x, y);
 torch.nn.functional.hardswish(x); torch.nn.functional.glu(x, 1);
 torch.ops.aten.glu_backward(half_of_x, x, 1); torch.softmax(x, 1); torch.softmax(alone, 1);
-torch.log_softmax(x, 1); torch.log_softmax(alone, 1); _softmax_of(x, 0); _softmax_of(long, 1);
-_logsoftmax(x, 0); _logsoftmax(long, 1); _softmax_slope(x, y, 0); _softmax_slope(long, long, 1);
-_logsoftmax_slope(x, y, 0); _logsoftmax_slope(long, long, 1);
+torch.log_softmax(x, 1); torch.log_softmax(alone, 1); rt.softmax(x, 0); rt.softmax(long, 1);
+rt.log_softmax(x, 0); rt.log_softmax(long, 1); rt.softmax_backward(x, y, 0);
+rt.softmax_backward(long, long, 1);
+rt.log_softmax_backward(x, y, 0); rt.log_softmax_backward(long, long, 1);
 torch._softmax_backward_data(x, y, 1, x.dtype); torch._log_softmax_backward_data(x, y, 1, x.dtype);
 torch.nn.functional.softshrink(x); torch.nn.functional.smooth_l1_loss(x, y, reduction="none");
 torch.nn.functional.huber_loss(x, y, reduction="none"); torch.nn.functional.hardsigmoid(x);
-_product_of_others(x - x, 0); _product_of_others(alone, 1); _product_before(x, 0);
-_product_before(alone, 1); _recurrence(x, y, 0); _recurrence(alone, alone, 1);
-_decayed_sum(x, y, 0); _decayed_sum(alone, alone, 1); _conv_of_each(b.narrow(1, 0, 1), kernel);
-_conv_input_of_each((2, 1, 5), kernel, b.narrow(1, 0, 1));
+rt.exclusive_prod(x - x, 0); rt.exclusive_prod(alone, 1); rt.exclusive_cumprod(x, 0);
+rt.exclusive_cumprod(alone, 1); rt.linear_recurrence(x, y, 0);
+rt.linear_recurrence(alone, alone, 1);
+rt.decayed_sum(x, y, 0); rt.decayed_sum(alone, alone, 1);
+rt.conv_single_channel(b.narrow(1, 0, 1), kernel);
+rt.conv_single_channel_input((2, 1, 5), kernel, b.narrow(1, 0, 1));
 torch.ops.aten.elu_backward(x, 1, 1, 1, False, y); torch.ops.aten.hardshrink_backward(x, y, 0.5);
 torch.ops.aten.hardtanh_backward(x, y, -1, 1);
 torch.ops.aten.leaky_relu_backward(x, y, 0.1, False); torch.ops.aten.threshold_backward(x, y, 0);
 x @ y.mT; b @ squares; -x; x - y; x + 0; x * 1; x / 1; x ** 2; x ** 1; ~mask; mask & mask; x == y;
-x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); _masked_(x, mask); x.contiguous();
+x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); rt.keep_where_(x, mask); x.contiguous();
 x.long(); places.long(); torch.real(x); x if True else y; x if True else None;
 (x.mT if True else y).unsqueeze(0); x.cumsum(0); alone.cumsum(1); torch.addcmul(x, y, y);
 x.masked_fill(mask, 0); torch.pow(x, 1); torch.pow(x, y); torch.nn.functional.hardshrink(x, 0);
-torch.nn.functional.threshold(x, -9, 0); _added_product(square, x, x.mT, 1, 1)
+torch.nn.functional.threshold(x, -9, 0); rt.addmm(square, x, x.mT, 1, 1)
 """
 """Calls with the arguments for which sharing is most likely."""
 CALLS = [
@@ -113,23 +115,6 @@ ON_CUDA = {"max_pool1d"}
 """A view there alone."""
 
 
-def helpers():
-    """The functions of the generated modules."""
-    folder = ROOT / "templates" / "helpers"
-    sys.path.insert(0, str(folder))
-    # What stands in the folder is packaged, so nothing is compiled into it.
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        names = [
-            path.stem for path in folder.glob("*.py") if path.stem not in ("blocks", "tangents")
-        ]
-        modules = [import_module(name) for name in names]
-    finally:
-        sys.path.remove(str(folder))
-        sys.dont_write_bytecode = writes
-    return {name: f for module in modules for name, f in vars(module).items() if name[0] == "_"}
-
-
 SHAPES = """
 x 3 4; y 3 4; v 4; u 3; one 3 1; alone 3 1; long 3 4 1; large 80 80; square 3 3; b 2 3 4; none 3 0;
 squares 2 4 4; rows 2 3; twos 2 2; groups 2 2 3 4; kernel 1 1 2; half_of_x 3 2
@@ -158,7 +143,7 @@ def storage(x: torch.Tensor) -> int:
 
 def made(call, given):
     with torch.no_grad():
-        return eval(call, {**helpers(), **OTHERS, **given, "torch": torch})
+        return eval(call, {"rt": rt, **OTHERS, **given, "torch": torch})
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -227,35 +212,7 @@ def test_one_tensor_under_two_names_is_one():
     assert found.known["a"].tensor == found.known["b"].tensor == "x" != found.known["c"].tensor
 
 
-# -------------------------------------------------------------------- kinds and uses
-
-KINDS = {
-    Kind.FLOAT: "x; -x; (x * places).sum(); x.mT; x if None is None else None; x.exp(); a @ x; "
-    "torch.where(mask, x, 0); torch.cat((x, y)); places.to(low); x.sum(dtype=low); x.max(1).values",
-    Kind.NUMBER: "2; -n; n / math.nan; math.sqrt(n); x.shape[0] * n; x.shape[n]; math.prod(a)",
-    Kind.OTHER: "places; mask * places; x.argmax(1); n * x.dtype; x.dim(); x == y; x.shape; "
-    "x.to(x.dtype); x.sum(dtype=torch.int64); x if n else places; x // y; None",
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "text"), [(k, t.strip()) for k, texts in KINDS.items() for t in texts.split(";")]
-)
-def test_a_kind_is_known_by_the_form(kind, text):
-    assert Kinds(("x", "y"), ("n",)).of(torch_code(text)) is kind
-
-
-def test_a_kind_is_that_of_the_last_line_of_a_name():
-    kinds = Kinds(("x",))
-    kinds.run(
-        [
-            Line("a", torch_code("x * 2")),
-            Line("b", torch_code("a.exp()")),
-            Line("a", torch_code("x > 0")),
-        ]
-    )
-    assert kinds.is_float(Name("b")) and not kinds.is_float(Name("a"))
-
+# -------------------------------------------------------------------- uses
 
 LINES = [
     Line("a", torch_code("x.exp()")),
@@ -275,10 +232,3 @@ def test_a_line_is_live_if_a_result_depends_on_it():
 def test_uses_join_where_several_lines_read_a_name():
     uses = Backward({"a": {"a"}, "d": {"d"}}, set.union).run(LINES)
     assert uses == [{"a", "d"}, {"a"}, {"a", "d"}, {"a"}, {"d"}]
-
-
-def test_a_walk_of_a_long_chain_is_fast():
-    long = torch_code("x")
-    for _ in range(300):
-        long = Binary("+", long, torch_code("y"))
-    assert Kinds(("y",)).is_float(long)

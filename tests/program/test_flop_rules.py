@@ -23,7 +23,7 @@ def test_a_reduction_takes_in_its_argument():
 def test_an_attention_multiplies_with_keys_and_with_values():
     q, k, v = (TWO, THREE, FIVE), (TWO, SEVEN, FIVE), (TWO, SEVEN, FOUR)
     pairs = 2 * 3 * 7
-    call, pulled = TORCH_OPS["_attended"], TORCH_OPS["_attended_gradients"]
+    call, pulled = TORCH_OPS["rt.attention"], TORCH_OPS["rt.attention_backward"]
     assert call.flops((), q, k, v) is constant(2 * pairs * (5 + 4))
     assert pulled.flops((), (TWO, THREE, FOUR), q, k, v) is scale(
         mul(constant(pairs), constant(3 * 5 + 2 * 4)), 2

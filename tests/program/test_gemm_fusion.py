@@ -7,12 +7,12 @@ from itertools import product
 
 import pytest
 import torch
+from kit import texts
 from kit.torch_code import torch_code
 
 import derive
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom, constant
-from derive.module.templating import helpers_in
 from derive.program.gemm_fusion import product_added
 from derive.program.torch_ir import Binary, Name, text
 
@@ -31,11 +31,11 @@ def times(factor, code):
     [
         (torch_code("C + A @ B"), "torch.addmm(C, A, B)"),
         (torch_code("A @ B + C"), "torch.addmm(C, A, B)"),
-        (torch_code("C + alpha * (A @ B)"), "_added_product(C, A, B, 1, alpha)"),
-        (torch_code("beta * C + A @ B"), "_added_product(C, A, B, beta, 1)"),
+        (torch_code("C + alpha * (A @ B)"), "rt.addmm(C, A, B, 1, alpha)"),
+        (torch_code("beta * C + A @ B"), "rt.addmm(C, A, B, beta, 1)"),
         (
             torch_code("beta * C + 2 * (A @ B).to(wide)"),
-            "_added_product(C, A, B, beta, 2)",
+            "rt.addmm(C, A, B, beta, 2)",
         ),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
@@ -74,12 +74,6 @@ def test_matrices_stand_in_no_other_axes_than_one_they_share():
     assert not found.fits(None, (m, n))
 
 
-def added():
-    own = {"torch": torch}
-    exec("\n".join(helpers_in(["_added_product("])), own)
-    return own["_added_product"]
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("batch", [(), (3,)], ids=str)
 def test_the_call_is_the_sum(batch, dtype):
@@ -89,15 +83,15 @@ def test_the_call_is_the_sum(batch, dtype):
     for shape, factors in product(((*batch, 4, 2), (2,), ()), ((2.0, 0.5), (0.0, 1.0), (1.0, 0.0))):
         c = torch.randn(shape, dtype=wide)
         wanted = factors[0] * c + factors[1] * (a @ b).to(wide)
-        torch.testing.assert_close(added()(c, a, b, *factors), wanted)
+        torch.testing.assert_close(texts.rt.addmm(c, a, b, *factors), wanted)
 
 
 def test_nothing_times_0_is_left_out():
     for dtype in (torch.float64, torch.float32):
         c, a, b = (torch.ones(2, 2, dtype=dtype) for _ in range(3))
         nan = torch.full((2, 2), math.nan, dtype=dtype)
-        assert added()(nan, a, b, 0.0, 1.0).isnan().all()
-        assert added()(c, nan, b, 1.0, 0.0).isnan().all()
+        assert texts.rt.addmm(nan, a, b, 0.0, 1.0).isnan().all()
+        assert texts.rt.addmm(c, nan, b, 1.0, 0.0).isnan().all()
 
 
 @pytest.mark.parametrize(
@@ -108,13 +102,13 @@ def test_nothing_times_0_is_left_out():
         (
             "op f(a[n,i,k], b[n,k,j], c[n,i,j]; s=2) -> y\n"
             "y[n,i,j] = s*sum[k](a[n,i,k]*b[n,k,j]) + c[n,i,j]",
-            "_added_product(c, a, b, 1, s)",
+            "rt.addmm(c, a, b, 1, s)",
         ),
     ],
 )
 def test_a_forward_without_a_graph_has_it(spec, code):
     f = derive.load(derive.parse(spec))
-    assert code in derive.source(derive.parse(spec))
+    assert code in texts.source(derive.parse(spec))
     torch.manual_seed(0)
     tensors = [torch.randn(3, 3, 3) if "[n," in spec else torch.randn(3, 3) for _ in range(4)]
     given = tensors[: 4 if "d[k,j]" in spec else 3]

@@ -10,8 +10,6 @@ from kit.torch_code import torch_code
 
 from derive.algebra.expr import Size
 from derive.algebra.poly import atom
-from derive.cost.shape_interpreter import ShapedTensor, Trace
-from derive.program.dataflow import Kinds
 from derive.program.none_specialization import (
     Absence,
     TensorNeeded,
@@ -19,6 +17,7 @@ from derive.program.none_specialization import (
     optional_operands_last,
 )
 from derive.program.torch_ir import Code, MethodCall, Name, literal, text
+from derive.program.types import NUMBER, TensorType, Types
 
 n, m = atom(Size("n")), atom(Size("m"))
 x, w, G, mask, T, size = map(Name, ("x", "w", "G", "mask", "T", "size"))
@@ -26,11 +25,11 @@ SHAPES = {"x": (n, m), "w": (m,), "G": (), "mask": (n, m), "T": (n,)}
 
 
 def absence(number):
-    values = {name: ShapedTensor(shape) for name, shape in SHAPES.items()}
-    given, there = Trace({}, values), Trace({}, {**values, "w": None})
-    numbers = {"w": Fraction(number)}
-    kinds = Kinds(("x", "G", "w"), ("size",))
-    return Absence(numbers, kinds, there.shape, given.shape, None, ("mask",))
+    kinds = {"mask": "bool", "T": "int"}
+    values = {name: TensorType(SHAPES[name], kinds.get(name, "float")) for name in SHAPES}
+    values |= {"size": NUMBER}
+    given, there = Types({}, values), Types({}, {**values, "w": None})
+    return Absence({"w": Fraction(number)}, x, there, given, None, ("mask",))
 
 
 def left(number, code):

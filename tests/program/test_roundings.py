@@ -156,7 +156,7 @@ CALLS |= {
     "leaky_relu_backward": slope("leaky_relu_backward", 0.3, False),
     "elu_backward": lambda g, x: aten.elu_backward(g, 0.3, 1, 1 / 0.3, False, x),
     "where": lambda x, y: torch.where(MASK, x, y),
-    "_where": lambda x: torch.where(MASK, x, 0.3),
+    "rt.where": lambda x: torch.where(MASK, x, 0.3),
     "glu": lambda x: nn.glu(x[:, :-1], 1),
     "sum_to_size": lambda x: x.sum_to_size(1, x.shape[1]),
     "vector_norm": lambda x: torch.linalg.vector_norm(x, 3, 1),
@@ -166,21 +166,23 @@ CALLS |= {
     "max_pool2d": lambda x: nn.max_pool2d(x[None], 3, 2),
     "max_pool3d": lambda x: nn.max_pool3d(x[None, None], (1, 3, 2)),
     "softmax": lambda x: torch.softmax(x, 1),
-    "_softmax_of": lambda x: torch.softmax(x, 0),
+    "rt.softmax": lambda x: torch.softmax(x, 0),
     "_softmax_backward_data": lambda g, x: torch._softmax_backward_data(g, x.abs(), 1, g.dtype),
-    "_softmax_slope": lambda g, x: torch._softmax_backward_data(g, x.abs(), 0, g.dtype),
+    "rt.softmax_backward": lambda g, x: torch._softmax_backward_data(g, x.abs(), 0, g.dtype),
     "_log_softmax_backward_data": lambda g, x: torch._log_softmax_backward_data(
         g, -x.abs(), 1, g.dtype
     ),
-    "_logsoftmax_slope": lambda g, x: torch._log_softmax_backward_data(g, -x.abs(), 0, g.dtype),
-    "_class_loss": class_loss,
-    "_class_loss_slope": lambda x, w: aten.nll_loss_backward(
+    "rt.log_softmax_backward": lambda g, x: torch._log_softmax_backward_data(
+        g, -x.abs(), 0, g.dtype
+    ),
+    "rt.nll_loss": class_loss,
+    "rt.nll_loss_backward": lambda x, w: aten.nll_loss_backward(
         x[:, 0], x, CLASSES, w[0], 0, -100, w[0, 0]
     ),
 }
 OF_UNIT, OF_POSITIVE = {"acos", "asin"}, {"log", "log1p", "sqrt", "_softmax_backward_data"}
 PAIRS = "atan2", "maximum", "minimum", "where"
-SOFTMAX = "softmax", "_softmax_of"
+SOFTMAX = "softmax", "rt.softmax"
 
 
 def tensors(name, dtype):
@@ -190,7 +192,7 @@ def tensors(name, dtype):
         x = x.tanh()
     if name in OF_POSITIVE:
         x = x.abs() + 0.01
-    two = name in PAIRS or any(part in name for part in ("backward", "slope", "class_loss"))
+    two = name in PAIRS or any(part in name for part in ("backward", "nll_loss"))
     return [x.to(dtype), y.to(dtype)][: 1 + two]
 
 

@@ -67,7 +67,7 @@ def code(r: random.Random, depth: int) -> Code:
         lambda: Binary(r.choice("== != < <= is".split()), part(), part()): 1,
         lambda: Binary(r.choice("& | and or".split()), part(), part()): 2,
         call: 3,
-        lambda: FunctionCall(r.choice(["torch.where", "_cast"]), parts(1, 3)): 1,
+        lambda: FunctionCall(r.choice(["torch.where", "rt.cast"]), parts(1, 3)): 1,
         lambda: Conditional(part(), part(), part()): 1,
         lambda: Unary(r.choice("- ~ not".split()), part()): 1,
         lambda: Subscript(tensor(), tuple(item() for _ in range(r.randint(1, 2)))): 1,

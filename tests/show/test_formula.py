@@ -13,44 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.each import each_row
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    And,
-    Call,
-    Composite,
-    Const,
-    Delta,
-    Guard,
-    Index,
-    Iverson,
-    Mul,
-    Not,
-    Num,
-    Or,
-    Param,
-    Pow,
-    Reduce,
-    Rel,
-    Size,
-    Where,
-    num,
-)
+from derive.algebra import expr as ex
 from derive.algebra.interpret import evaluate
 from derive.show.formula import equation, latex, mathml, unicode
 
-i, j, k, l, n, c = (Index(name, name) for name in "ijklnc")  # noqa: E741
-p, q = Index("p", "p", True), Index("q", "q", True)
-hidden_i, hidden_k = Index("_0", "i"), Index("_0", "k")
-half = Num(Fraction(1, 2))
+i, j, k, l, n, c = (ex.Index(name, name) for name in "ijklnc")  # noqa: E741
+p, q = ex.Index("p", "p", True), ex.Index("q", "q", True)
+hidden_i, hidden_k = ex.Index("_0", "i"), ex.Index("_0", "k")
+half = ex.Num(Fraction(1, 2))
 
 
 def at(tensor, *positions):
-    return Access(tensor, positions)
+    return ex.Access(tensor, positions)
 
 
 def total(*indices, body, condition=None):
-    return Reduce("sum", indices, body, condition)
+    return ex.Reduce("sum", indices, body, condition)
 
 
 a, b, d, v, x, y = (at(name) for name in "abdvxy")
@@ -63,10 +41,10 @@ batch_norm = (
     * (
         at("G", i, j)
         - 1
-        / (Size("i") - 1)
+        / (ex.Size("i") - 1)
         * total(hidden_i, body=at("G", hidden_i, j) * at("xhat", hidden_i, j))
         * at("xhat", i, j)
-        - total(hidden_i, body=at("G", hidden_i, j)) / Size("i")
+        - total(hidden_i, body=at("G", hidden_i, j)) / ex.Size("i")
     )
 )
 matmul = total(k, body=at("A", i, k) * at("B", k, j))
@@ -80,7 +58,7 @@ UNICODE = [
     ),
     (matmul, "Σₖ A[i,k]·B[k,j]"),
     (
-        Call("exp", (at("A", k),)) / total(k, body=Call("exp", (at("A", k),))),
+        ex.Call("exp", (at("A", k),)) / total(k, body=ex.Call("exp", (at("A", k),))),
         "exp(A[k])/(Σₖ′ exp(A[k′]))",
     ),
     # Sums, signs and coefficients
@@ -90,36 +68,36 @@ UNICODE = [
     (a - (b - d), "a − (b − d)"),
     (a + (b + d), "a + b + d"),
     (-a * half, "−a/2"),
-    (Num(Fraction(3, 2)) * a, "3·a/2"),
+    (ex.Num(Fraction(3, 2)) * a, "3·a/2"),
     (a * 3 * b * 2, "6·a·b"),
-    (num(-3), "−3"),
-    (Num(Fraction(-1, 2)), "−1/2"),
-    (Mul((num(-1), num(-1), a)), "a"),
-    (Add(()), "0"),
-    (Mul(()), "1"),
-    (Num(Fraction(44715, 1000000)) * x**3, "0.044715·x³"),
-    (Num(Fraction(1, 100000)), "1e-5"),
-    (Num(Fraction(1, 300)), "1/300"),
-    (Const("pi") * x * 2, "2·π·x"),
-    (x * Size("k"), "size(k)·x"),
-    (-Const("inf"), "−∞"),
+    (ex.num(-3), "−3"),
+    (ex.Num(Fraction(-1, 2)), "−1/2"),
+    (ex.Mul((ex.num(-1), ex.num(-1), a)), "a"),
+    (ex.Add(()), "0"),
+    (ex.Mul(()), "1"),
+    (ex.Num(Fraction(44715, 1000000)) * x**3, "0.044715·x³"),
+    (ex.Num(Fraction(1, 100000)), "1e-5"),
+    (ex.Num(Fraction(1, 300)), "1/300"),
+    (ex.Const("pi") * x * 2, "2·π·x"),
+    (x * ex.Size("k"), "size(k)·x"),
+    (-ex.Const("inf"), "−∞"),
     # Fractions, powers, roots
     ((a + b) / 2, "(a + b)/2"),
     (a / (b * d), "a/(b·d)"),
     (a / b / d, "a/(b·d)"),
     (a / (b / d), "a/(b/d)"),
     (x**-2, "1/x²"),
-    (Pow(x, half), "√(x)"),
-    (Pow(v + Param("eps"), -half), "1/√(v + eps)"),
-    (x * Pow(v + Param("eps"), Num(Fraction(-3, 2))), "x/(v + eps)^(3/2)"),
+    (ex.Pow(x, half), "√(x)"),
+    (ex.Pow(v + ex.Param("eps"), -half), "1/√(v + eps)"),
+    (x * ex.Pow(v + ex.Param("eps"), ex.Num(Fraction(-3, 2))), "x/(v + eps)^(3/2)"),
     ((x**2) ** 3, "(x²)³"),
     ((a * b) ** 2, "(a·b)²"),
     ((-a) ** 2, "(−a)²"),
     (x**10, "x¹⁰"),
-    (Pow(x, y + 1), "x^(y + 1)"),
-    (Call("pow", (x, y)), "x^y"),
+    (ex.Pow(x, y + 1), "x^(y + 1)"),
+    (ex.Call("pow", (x, y)), "x^y"),
     # Reductions
-    (total(k, body=at("x", k), condition=Rel("<=", k, i)), "Σ[k | k ≤ i] x[k]"),
+    (total(k, body=at("x", k), condition=ex.Rel("<=", k, i)), "Σ[k | k ≤ i] x[k]"),
     (total(c, k, body=at("x", c, k)), "Σ[c,k] x[c,k]"),
     (total(k, j, body=at("x", k, j)), "Σₖⱼ x[k,j]"),
     (total(p, body=at("x", p)), "Σ[*p] x[*p]"),
@@ -128,32 +106,37 @@ UNICODE = [
     (total(k, body=at("a", k)) * total(l, body=at("b", l)), "(Σₖ a[k])·(Σₗ b[l])"),
     (total(k, body=at("a", k)) * x / 2, "x/2·Σₖ a[k]"),
     (total(k, body=at("a", k)) ** 2, "(Σₖ a[k])²"),
-    (x * Reduce("prod", (k,), at("a", k) + b), "x·Πₖ (a[k] + b)"),
-    (Reduce("max", (k,), at("x", k) + 1) * 2, "2·maxₖ(x[k] + 1)"),
-    (Reduce("logsumexp", (c,), at("x", c)), "logsumexp[c](x[c])"),
-    (Reduce("mean", (i,), at("x", i)), "meanᵢ(x[i])"),
-    (Reduce("argmax", (k,), at("x", k), Rel("<", k, i)), "argmax[k | k < i](x[k])"),
+    (x * ex.Reduce("prod", (k,), at("a", k) + b), "x·Πₖ (a[k] + b)"),
+    (ex.Reduce("max", (k,), at("x", k) + 1) * 2, "2·maxₖ(x[k] + 1)"),
+    (ex.Reduce("logsumexp", (c,), at("x", c)), "logsumexp[c](x[c])"),
+    (ex.Reduce("mean", (i,), at("x", i)), "meanᵢ(x[i])"),
+    (ex.Reduce("argmax", (k,), at("x", k), ex.Rel("<", k, i)), "argmax[k | k < i](x[k])"),
     # Names of bound indices
     (total(k, body=total(hidden_k, body=at("x", k, hidden_k))), "Σₖ Σₖ′ x[k,k′]"),
     (total(k, body=total(k, body=at("x", k)) * at("y", k)), "Σₖ y[k]·Σₖ′ x[k′]"),
     (at("k") * total(hidden_k, body=at("x", hidden_k)), "k·Σₖ′ x[k′]"),
     (hidden_k * at("x", k, hidden_k), "k′·x[k,k′]"),
-    (total(Index("_1", "_u3"), body=at("x", Index("_1", "_u3"))), "Σ[u3] x[u3]"),
+    (total(ex.Index("_1", "_u3"), body=at("x", ex.Index("_1", "_u3"))), "Σ[u3] x[u3]"),
     # Positions, conditions, functions
-    (at("x", n, Guard(Rel(">=", at("T", n), num(0)), at("T", n)), 2 * i + k), "x[n,T[n],2·i + k]"),
-    (at("x", Size("i") - 1 - i), "x[size(i) − 1 − i]"),
-    (at("x", Composite((i, p))), "x[(i *p)]"),
-    (at("x", k) * Iverson(Rel("<=", k, i)), "[k ≤ i]·x[k]"),
-    (at("x", k) * Delta(i, at("T", n)), "x[k]·δ[i,T[n]]"),
-    (Delta(p, Index("r", "p", True)), "δ[*p,*r]"),
     (
-        Iverson(And((Rel("<", i, j), Not(Or((Rel("==", k, i), Rel("!=", k, j))))))),
+        at("x", n, ex.Guard(ex.Rel(">=", at("T", n), ex.num(0)), at("T", n)), 2 * i + k),
+        "x[n,T[n],2·i + k]",
+    ),
+    (at("x", ex.Size("i") - 1 - i), "x[size(i) − 1 − i]"),
+    (at("x", ex.Composite((i, p))), "x[(i *p)]"),
+    (at("x", k) * ex.Iverson(ex.Rel("<=", k, i)), "[k ≤ i]·x[k]"),
+    (at("x", k) * ex.Delta(i, at("T", n)), "x[k]·δ[i,T[n]]"),
+    (ex.Delta(p, ex.Index("r", "p", True)), "δ[*p,*r]"),
+    (
+        ex.Iverson(
+            ex.And((ex.Rel("<", i, j), ex.Not(ex.Or((ex.Rel("==", k, i), ex.Rel("!=", k, j))))))
+        ),
         "[i < j and not (k = i or k ≠ j)]",
     ),
-    (Where(Rel(">", x, num(0)), x, -x), "where(x > 0, x, −x)"),
-    (Call("floordiv", (Size("k") - 1, num(2))), "⌊(size(k) − 1)/2⌋"),
-    (Call("abs", (x * 2,)), "|2·x|"),
-    (Call("clamp", (x, a, b)), "clamp(x, a, b)"),
+    (ex.Where(ex.Rel(">", x, ex.num(0)), x, -x), "where(x > 0, x, −x)"),
+    (ex.Call("floordiv", (ex.Size("k") - 1, ex.num(2))), "⌊(size(k) − 1)/2⌋"),
+    (ex.Call("abs", (x * 2,)), "|2·x|"),
+    (ex.Call("clamp", (x, a, b)), "clamp(x, a, b)"),
     (at("grad_X", i, k), "grad_X[i,k]"),
 ]
 LATEX = [
@@ -164,28 +147,28 @@ LATEX = [
     ),
     (matmul, r"\sum_{k} A_{i,k} \, B_{k,j}"),
     (
-        total(k, body=at("x", k), condition=Rel("<=", k, i)) / (a + b),
+        total(k, body=at("x", k), condition=ex.Rel("<=", k, i)) / (a + b),
         r"\frac{1}{a + b} \, \sum_{k : k \le i} x_{k}",
     ),
     ((a + b) / (x * y), r"\frac{a + b}{x \, y}"),
-    (x / Pow(v + Param("eps"), half), r"\frac{x}{\sqrt{v + \mathrm{eps}}}"),
+    (x / ex.Pow(v + ex.Param("eps"), half), r"\frac{x}{\sqrt{v + \mathrm{eps}}}"),
     (at("grad_X", i, n) * at("mu", j), r"\mathrm{grad\_X}_{i,n} \, \mu_{j}"),
     (at("A", n, at("T", n)) ** 2, r"A_{n,T_{n}}^{2}"),
-    (Size("k") * Delta(i, k), r"N_{k} \, \delta_{i,k}"),
-    (Reduce("max", (c,), at("x", c)), r"\max_{c}\left(x_{c}\right)"),
+    (ex.Size("k") * ex.Delta(i, k), r"N_{k} \, \delta_{i,k}"),
+    (ex.Reduce("max", (c,), at("x", c)), r"\max_{c}\left(x_{c}\right)"),
     (
-        Reduce("logsumexp", (k,), at("x", k)),
+        ex.Reduce("logsumexp", (k,), at("x", k)),
         r"\operatorname*{logsumexp}_{k}\left(x_{k}\right)",
     ),
     (
-        Where(Rel(">=", x, num(0)), x, Call("exp", (-x,))),
+        ex.Where(ex.Rel(">=", x, ex.num(0)), x, ex.Call("exp", (-x,))),
         r"\begin{cases} x & \text{if } x \ge 0 \\ \exp\left(-x\right) & \text{otherwise}"
         r" \end{cases}",
     ),
-    (Call("log_sigmoid", (x,)), r"\operatorname{log\_sigmoid}\left(x\right)"),
-    (Call("floor", (x,)), r"\left\lfloor x\right\rfloor"),
-    (at("x", Composite((i, j))), r"x_{(i \, j)}"),
-    (Iverson(Not(Rel("!=", i, j))), r"\left[i = j\right]"),
+    (ex.Call("log_sigmoid", (x,)), r"\operatorname{log\_sigmoid}\left(x\right)"),
+    (ex.Call("floor", (x,)), r"\left\lfloor x\right\rfloor"),
+    (at("x", ex.Composite((i, j))), r"x_{(i \, j)}"),
+    (ex.Iverson(ex.Not(ex.Rel("!=", i, j))), r"\left[i = j\right]"),
 ]
 
 
@@ -222,29 +205,29 @@ def test_equations():
     assert equation("C", (i, j), matmul, "latex") == r"C_{i,j} = \sum_{k} A_{i,k} \, B_{k,j}"
     assert equation("L", (), total(n, body=at("x", n))) == "L = Σₙ x[n]"
     # The left side keeps its letters: what is bound on the right gives way.
-    assert equation("y", (k, num(0)), total(k, body=at("x", k))) == "y[k,0] = Σₖ′ x[k′]"
-    formal = Index("_1", "i")
+    assert equation("y", (k, ex.num(0)), total(k, body=at("x", k))) == "y[k,0] = Σₖ′ x[k′]"
+    formal = ex.Index("_1", "i")
     assert equation("grad_x", (formal, j), at("g", formal, j)) == "grad_x[i,j] = g[i,j]"
     ElementTree.fromstring(equation("C", (i, j), matmul, "mathml"))
 
 
 def test_renaming_never_captures():
-    inner = total(hidden_k, body=at("x", hidden_k, k) * at("y", Index("k'", "k")))
+    inner = total(hidden_k, body=at("x", hidden_k, k) * at("y", ex.Index("k'", "k")))
     assert unicode(inner) == "Σₖ″ x[k″,k]·y[k′]".replace("″", "′′")
 
 
-LEAVES = st.sampled_from([a, b, d, num(2), num(3), num(-1), half, num(1)])
+LEAVES = st.sampled_from([a, b, d, ex.num(2), ex.num(3), ex.num(-1), half, ex.num(1)])
 
 
 def _grow(inner):
     return st.one_of(
-        st.lists(inner, min_size=1, max_size=3).map(lambda e: Add(tuple(e))),
-        st.lists(inner, min_size=1, max_size=3).map(lambda e: Mul(tuple(e))),
-        st.tuples(inner, st.sampled_from([-2, -1, 2, 3])).map(lambda t: Pow(t[0], num(t[1]))),
+        st.lists(inner, min_size=1, max_size=3).map(lambda e: ex.Add(tuple(e))),
+        st.lists(inner, min_size=1, max_size=3).map(lambda e: ex.Mul(tuple(e))),
+        st.tuples(inner, st.sampled_from([-2, -1, 2, 3])).map(lambda t: ex.Pow(t[0], ex.num(t[1]))),
         st.tuples(inner, inner).map(lambda t: t[0] - t[1]),
-        inner.map(lambda e: Call("sin", (e,))),
-        st.tuples(inner, inner).map(lambda t: Call("maximum", t)),
-        inner.map(lambda e: Iverson(Rel("<", e, num(1)))),
+        inner.map(lambda e: ex.Call("sin", (e,))),
+        st.tuples(inner, inner).map(lambda t: ex.Call("maximum", t)),
+        inner.map(lambda e: ex.Iverson(ex.Rel("<", e, ex.num(1)))),
     )
 
 
@@ -282,7 +265,7 @@ LARGE = {
 
 @pytest.mark.parametrize("value", LARGE)
 def test_a_large_float_has_its_shortest_digits(value):
-    assert unicode(num(value)) == LARGE[value]
+    assert unicode(ex.num(value)) == LARGE[value]
     read = float(LARGE[value].replace("−", "-"))
     with np.errstate(over="ignore"):
         floats = read, float(np.float32(read))

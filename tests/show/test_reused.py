@@ -8,7 +8,7 @@ import derive
 from derive import catalog
 from derive.calculus.lets import inline
 from derive.pipeline import derive_option
-from derive.reports.shared_gradients import reused, written_in
+from derive.reports.derivation import reused, written_in
 
 LOSS = "op f(a[n], b[n]) -> y\n"
 TEXTS = {

@@ -9,7 +9,7 @@ import pytest
 from kit.command import derive as command
 
 from derive import catalog, derivation, parse
-from derive.notation.options import options
+from derive.notation.operation import options
 from derive.show.typeset import identity_in_latex
 
 NAMES = ["cross_entropy", "batch_norm", "conv1d", "rotary_embedding", "max_pool1d", "cumprod"]

@@ -9,7 +9,7 @@ import torch
 import derive
 from derive.algebra.interpret import evaluate
 from derive.pipeline import derive_option
-from derive.reports.symmetric_kernels import symmetric
+from derive.reports.derivation import symmetric
 
 LINE = "op f(x[i,k], w[i,j]; size(j)=size(i)) -> y\n"
 KERNELS = {

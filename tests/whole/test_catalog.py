@@ -18,7 +18,7 @@ import derive.catalog
 from derive import catalog
 from derive.api import costs, derivation, source
 from derive.command.lines import warnings_of
-from derive.notation.options import options
+from derive.notation.operation import options
 from derive.pipeline import derive_option
 
 FOLDER = Path(derive.catalog.__file__).parent

@@ -20,10 +20,9 @@ from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES
 from derive.calculus.adjoint import unit_axes
 from derive.calculus.bracket_rules import witness_rule, zero_rule
 from derive.calculus.build_lets import flatten_operation
-from derive.calculus.equality_rules import equality_rules, lookup_rule
+from derive.calculus.equality_rules import equality_rules, lookup_rule, shift_rules
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.ratio_rules import quotient_rules
-from derive.calculus.shifted_deltas import shift_rules
 from derive.calculus.stabilise import LOGARITHMS, POWERS
 
 LETS = flatten_operation(derive.parse("op f(x[n,k]) -> y ; y[n] = logsumexp[k](x[n,k])"))

@@ -10,7 +10,7 @@ from derive import catalog
 from derive.api import pass_reports
 from derive.calculus.unit import Unit
 from derive.module.name_mangling import coded
-from derive.notation.options import options
+from derive.notation.operation import options
 from derive.passes import Pass, run, stages
 from derive.pipeline import (
     FORWARD_MODE,
@@ -21,7 +21,7 @@ from derive.pipeline import (
     Code,
     center_differences,
 )
-from derive.reports.pass_report import program_lines, unit_lines
+from derive.reports.formula import program_lines, unit_lines
 
 OWN = """
 op gated(x[b,(t c)], w[c,o], m[b,t]: bool, s[o]=1; eps=0.5, eps > 0) -> y, z

@@ -7,8 +7,9 @@ import re
 import pytest
 import torch
 from kit.lowered import assert_right
+from kit.texts import source
 
-from derive.api import load, source
+from derive.api import load
 from derive.check.derivatives import gradcheck, gradgradcheck, value
 from derive.check.samples import cases, sample
 from derive.notation.specification import parse

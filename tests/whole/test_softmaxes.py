@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import derive
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 TEXT = """op f(x[n,k], y[n,k], w[k]) -> L
 F[n,k] = x[n,k] + y[n,k] - logsumexp[k](x[n,k] + y[n,k])

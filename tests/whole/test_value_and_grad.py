@@ -16,9 +16,7 @@ import derive
 from derive import catalog
 from derive.check import oracle
 from derive.check.samples import cases
-from derive.notation.operation import Choice
-from derive.notation.option_checks import names_with_gradient
-from derive.notation.options import options
+from derive.notation.operation import Choice, names_with_gradient, options
 
 load = cache(derive.load)
 value_and_grad = cache(derive.value_and_grad)

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from derive.algebra.expr import Access, Expr, Index
 from derive.algebra.logic import conditions_of, conjunction
-from derive.algebra.memo import Recursion
+from derive.algebra.substitution import Recursion
 from derive.budget import at
 from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
@@ -205,7 +205,7 @@ class Scope(ABC):
         # torch.where is also slow if mask and value are both broadcast along each other's axes.
         least = max(len(test.indices), len(then.indices), len(other.indices))
         slow = kind == "float" and (slow or least < len(axes))
-        name = "_where" if slow else "torch.where"
+        name = "rt.where" if slow else "torch.where"
         return Value(FunctionCall(name, (test.code, inside, other.code)), axes, kind)
 
     def _chosen(self, test: Code, then: Value, other: Value, kind: Kind) -> Value:
@@ -224,7 +224,7 @@ class Scope(ABC):
 def _drop_inner_where(test: Code, code: Code) -> Code:
     """Return the code without an inner ``where`` of the same test, which holds here."""
     match code:
-        case FunctionCall("torch.where" | "_where", (asked, then, Literal())) if asked is test:
+        case FunctionCall("torch.where" | "rt.where", (asked, then, Literal())) if asked is test:
             return code if isinstance(then, Literal) else then
     return code
 

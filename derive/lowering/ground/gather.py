@@ -98,19 +98,14 @@ def kept_inside(code: Code, read: Code) -> Code:
 def _with_gather_suffix(code: Code, read: Code, suffix: str) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
-            case MethodCall(x, name, args) if x is read and name in _CALLS:
-                return FunctionCall(f"_{_CALLS[name]}_{suffix}", (x, *args))
+            case MethodCall(x, name, args) if x is read and name in _PICKS:
+                return FunctionCall(f"rt.{name}_{suffix}", (x, *args))
         return None
 
     return replaced(code, visit)
 
 
-_CALLS = {
-    "index_select": "selected",
-    "gather": "gathered",
-    "index_add": "index_added",
-    "scatter_add": "scatter_added",
-}
+_PICKS = ("index_select", "gather", "index_add", "scatter_add")
 
 
 def read_together(
@@ -139,7 +134,7 @@ def read_together(
     # Torch puts the axes of the positions in place of the indexed axes if these are adjacent.
     at = dims[0] if dims[-1] - dims[0] < len(dims) else 0
     given = (frame.fit(frame.squeeze(read[n]), new).code for n in dims)
-    name = "_read_at_if_any" if any_size else "_read_at"
+    name = "rt.read_at_if_any" if any_size else "rt.read_at"
     code = FunctionCall(name, (value.code, Tuple(tuple(map(literal, dims))), *given))
     return Value(code, (*others[:at], *new, *others[at:]), value.kind)
 

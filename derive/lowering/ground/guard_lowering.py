@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.algebra.exact import function_at
 from derive.algebra.expr import (
     Call,
     Expr,
@@ -25,6 +24,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of
+from derive.algebra.reference_values import function_at
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.guards import without_guards
 from derive.program.torch_ir import Attribute, Binary, Code, FunctionCall, Literal, Name, Unary

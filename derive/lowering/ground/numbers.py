@@ -33,7 +33,7 @@ def math_call(name: str, *args: Code) -> Code:
         certain = not any(map(_may_be_negative, args))
     if certain or all(map(_is_constant, args)):
         return FunctionCall(f"math.{name}", args)
-    return FunctionCall("_ieee", (Name(f"math.{name}"), *args))
+    return FunctionCall("rt.ieee_call", (Name(f"math.{name}"), *args))
 
 
 def _may_be_negative(code: Code) -> bool:
@@ -53,10 +53,12 @@ def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
     sizes = [f for f in factors if _is_constant(f) or _reads_size(f)]
     others = [f for f in factors if f not in sizes]
     if not any(map(_reads_size, sizes)):
-        return FunctionCall("_quotient", (above, below)) if others else Binary("/", above, below)
+        return (
+            FunctionCall("rt.ieee_divide", (above, below)) if others else Binary("/", above, below)
+        )
     if others:
         above, below = (
-            FunctionCall("_quotient", (above, _product_code(others))),
+            FunctionCall("rt.ieee_divide", (above, _product_code(others))),
             _product_code(sizes),
         )
     return Binary(

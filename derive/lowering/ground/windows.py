@@ -164,7 +164,7 @@ def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Valu
         code = pad(value.code, [*[literal(0)] * (2 * len(behind)), *ends], *outside)
     else:
         args = (value.code, place, number_of(scope, start), Dim(w.index.extent), *outside)
-        code = FunctionCall("_window", args)
+        code = FunctionCall("rt.window", args)
     return _flip_window(replace(value, code=code).at(n, w.index), place, w)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 
-from derive.algebra.exact import function_at
 from derive.algebra.expr import Call, Index, Num, free_indices
 from derive.algebra.functions import FUNCTIONS
+from derive.algebra.reference_values import function_at
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.axis_order import with_binders

@@ -7,8 +7,7 @@ from functools import partial
 
 from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
 from derive.algebra.poly import atom
-from derive.kernels.instantiate import as_poly
-from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
+from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult, as_poly
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of

@@ -77,7 +77,7 @@ def conv_forward(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Value
     x, padding = _padded(scope, x, len(parts), windows)
     how = _keywords(scope, windows, padding, o.groups)
     if o.is_of_one_channel:
-        code: Code = FunctionCall("_conv_of_each", (x, w, *how))
+        code: Code = FunctionCall("rt.conv_single_channel", (x, w, *how))
     else:
         code = _convolution_call("functional.conv{}d", windows, (x, w), how)
     return _from_part_axes(code, (*parts[:-1], o.made), [s.place for s in windows], windows)
@@ -106,7 +106,7 @@ def input_gradient(
     how = _keywords(scope, windows, [s.before for s in windows], o.groups)
     args = _part_shape(parts, axes), w, y
     if o.is_of_one_channel:
-        code: Code = FunctionCall("_conv_input_of_each", (*args, *how))
+        code: Code = FunctionCall("rt.conv_single_channel_input", (*args, *how))
     else:
         code = _convolution_call("grad.conv{}d_input", windows, args, how)
     return _from_part_axes(code, parts, axes, windows)

@@ -263,5 +263,5 @@ def product_of_others(scope: Scope, let: Let) -> Value | None:
             f"no torch code for a product over {k.name} whose factor does not depend on {k.name}"
         )
     value = scope.frame.expand(value, let.formals, scope.like)
-    code = FunctionCall("_product_of_others", (value.code, scope.frame.place(value, k)))
+    code = FunctionCall("rt.exclusive_prod", (value.code, scope.frame.place(value, k)))
     return Value(code, value.axes)

@@ -99,7 +99,7 @@ def _run_of(
     ends = number_of(scope, start), number_of(scope, count)
     if bounds.at_most(_ZERO, start) and bounds.at_most(start + count, size):
         return MethodCall(code, "narrow", (place, *ends))
-    return FunctionCall("_run_of", (code, place, *ends)) if is_given(start) else None
+    return FunctionCall("rt.narrow", (code, place, *ends)) if is_given(start) else None
 
 
 def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]]) -> Value | None:

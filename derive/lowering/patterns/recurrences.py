@@ -69,8 +69,8 @@ def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
     x = _summand(scope, found, order)
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (factors, x)]
-    before = FunctionCall("_product_before", (sides[0], place))
-    after = FunctionCall("_recurrence", (sides[1], sides[0], place))
+    before = FunctionCall("rt.exclusive_cumprod", (sides[0], place))
+    after = FunctionCall("rt.linear_recurrence", (sides[1], sides[0], place))
     codes = [from_either_end(code, place, turned) for code in (before, after)]
     return where_outside(scope, found, replace(x, code=Binary("*", *codes)))
 
@@ -100,7 +100,7 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
         level = replace(level, code=Unary("-", level.code))
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (x, level)]
-    code = from_either_end(FunctionCall("_decayed_sum", (*sides, place)), place, turned)
+    code = from_either_end(FunctionCall("rt.decayed_sum", (*sides, place)), place, turned)
     value = replace(x, code=code)
     if after:
         value = elementwise_product(scope.frame, value, share, order)

@@ -70,7 +70,7 @@ def _block(
         n = len(around)
     layout = (*around[:n], *axes, *around[n:])
     place = scope.frame.position((*around[:n], axes[0], *around[n:]), n)
-    name = "_stacked" if n == len(around) else "torch.stack"
+    name = "rt.stack" if n == len(around) else "torch.stack"
     code: Code = FunctionCall(name, (Tuple(tuple(codes)), place))
     if len(axes) > 1:
         at_end = scope.frame.position((*around[:n], axes[-1], *around[n:]), n)

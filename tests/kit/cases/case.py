@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,7 @@ SHAPES = ((5,), (3, 4), (2, 3, 5), (2, 3, 1, 4))
 def generated(name: str) -> Callable[..., Any]:
     path = GENERATED / f"{name}.py"
     assert path.is_file(), f"{path} is missing: run derive generate"
-    spec = spec_from_file_location(f"generated_{name}", path)
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # torch.compile imports the home of what it has in its cache
-    spec.loader.exec_module(module)
-    return getattr(module, name)
+    return getattr(import_module(f"derive.generated.{name}"), name)
 
 
 @dataclass(frozen=True)

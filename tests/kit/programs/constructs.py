@@ -8,19 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from kit.programs.parts import Program
 
-from derive.algebra.expr import (
-    Access,
-    Add,
-    Composite,
-    Expr,
-    Guard,
-    Index,
-    Num,
-    Param,
-    Reduce,
-    Rel,
-    walk,
-)
+from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf
@@ -93,11 +81,11 @@ def constructs(program: Program, op: Operation) -> set[str]:
         if equation.name in op.outputs:
             found.add(f"{equation.kind} output")
             found |= {"output without axes"} if not equation.axes else set()
-        missing = {i for a in equation.axes for i in walk(a) if isinstance(i, Index)}
-        missing -= {i for i in walk(equation.body) if isinstance(i, Index)}
+        missing = {i for a in equation.axes for i in ex.walk(a) if isinstance(i, ex.Index)}
+        missing -= {i for i in ex.walk(equation.body) if isinstance(i, ex.Index)}
         found |= {"left index that the right lacks"} if missing else set()
         kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
-        for e in walk(equation.body):
+        for e in ex.walk(equation.body):
             found |= set(_of_node(e, kinds))
     return found
 
@@ -148,7 +136,7 @@ def _of_values(program: Program) -> Iterator[str]:
 
 def _of_line(op: Operation, program: Program) -> Iterator[str]:
     """What the op line has."""
-    groups = {a.name for t in op.inputs for a in t.axes if isinstance(a, Index) and a.group}
+    groups = {a.name for t in op.inputs for a in t.axes if isinstance(a, ex.Index) and a.group}
     yield ("no group", "one group", "two groups", "three groups")[len(groups)]
     if len(op.outputs) > 1:
         yield "several outputs"
@@ -172,26 +160,26 @@ def _of_line(op: Operation, program: Program) -> Iterator[str]:
             yield "number parameter" if p.default is not None else "required number"
         if isinstance(p, Choice):
             yield "choice"
-    if any(isinstance(e.size, Num) for e in op.extents):
+    if any(isinstance(e.size, ex.Num) for e in op.extents):
         yield "fixed size"
     if any(t.default is not None for t in op.inputs):
         yield "optional tensor"
     if any(t.kind == "bool" for t in op.inputs):
         yield "bool input"
     made = {e.name for e in op.equations}
-    readers = [{a.tensor for a in walk(e.body) if isinstance(a, Access)} & made
+    readers = [{a.tensor for a in ex.walk(e.body) if isinstance(a, ex.Access)} & made
                for e in op.equations]  # fmt: skip
     if sum(bool(read) for read in readers) > 1:
         yield "nested through two equations"
 
 
-def _of_node(e: Expr, kinds: dict[str, str]) -> Iterator[str]:
+def _of_node(e: ex.Expr, kinds: dict[str, str]) -> Iterator[str]:
     """What one node of a body is."""
     name = getattr(e, "function", None)
     if name in FUNCTIONS:
         yield f"function {name}"
     match e:
-        case Reduce(kind, indices, _, condition):
+        case ex.Reduce(kind, indices, _, condition):
             yield kind
             if condition is not None:
                 yield f"{kind} under a condition"
@@ -199,24 +187,26 @@ def _of_node(e: Expr, kinds: dict[str, str]) -> Iterator[str]:
                 yield "reduction of two indices"
             if any(i.group for i in indices):
                 yield "reduction of a group"
-        case Rel(op, _, _):
+        case ex.Rel(op, _, _):
             yield f"relation {op}"
-        case Guard():
+        case ex.Guard():
             yield "guard"
-        case Access(tensor, positions):
+        case ex.Access(tensor, positions):
             if kinds[tensor] == "int":
                 yield "integer in arithmetic"
             for position in positions:
-                inner = [a for a in walk(position) if isinstance(a, Access)]
+                inner = [a for a in ex.walk(position) if isinstance(a, ex.Access)]
                 if inner:
                     yield "gather"
                 if any(a.tensor.startswith("e") for a in inner):
                     yield "gather through an equation"
-                if any(isinstance(b, Access) for a in inner for p in a.positions for b in walk(p)):
+                if any(
+                    isinstance(b, ex.Access) for a in inner for p in a.positions for b in ex.walk(p)
+                ):
                     yield "gather in a gather"
-                if isinstance(position, Composite):
+                if isinstance(position, ex.Composite):
                     yield "composite position"
-                if isinstance(position, Add):
+                if isinstance(position, ex.Add):
                     yield "sum of indices as a position"
-                if any(isinstance(p, Param) for p in walk(position)):
+                if any(isinstance(p, ex.Param) for p in ex.walk(position)):
                     yield "integer parameter as a position"

@@ -6,11 +6,11 @@ import warnings
 
 import pytest
 import torch
+from kit import texts
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from torch.autograd import gradcheck, gradgradcheck
 
-import derive
 from derive import load, parse
 
 INF, NAN = torch.inf, torch.nan
@@ -33,7 +33,7 @@ LEVELS = {
         lambda x, z: ~((x <= -0.5) | (x >= 1)),
     ),
     # x > t does not hold for a nan; two tensors are not a tensor and a number.
-    "y[i] = where(x[i] > t, z[i], 0)": ("_where(x > t, z, 0)", lambda x, z: x > 0.5),
+    "y[i] = where(x[i] > t, z[i], 0)": ("rt.where(x > t, z, 0)", lambda x, z: x > 0.5),
     "y[i] = where(x[i] <= 2*t*z[i], 0, z[i])": ("", lambda x, z: ~(x <= z)),
 }
 
@@ -49,7 +49,7 @@ def test_above_a_number(line):
 @pytest.mark.parametrize(("condition", "slow"), [("i <= t", False), ("i > t or m[i]", True)])
 def test_the_branches_of_positions_are_foreseen_and_those_of_what_is_given_are_not(condition, slow):
     text = f"op f(x[i], m[i]: bool; t=2) -> y, n\ny[i] = where({condition}, x[i], 0)\nn[i] = [m[i]]"
-    assert ("_where(" in derive.api.source(made(text))) == slow
+    assert ("rt.where(" in texts.source(made(text))) == slow
 
 
 @pytest.mark.parametrize("line", LEVELS)
@@ -71,20 +71,13 @@ def test_relu_has_the_gradient_of_torch_at_a_nan():
         assert x.grad.tolist() == [3, 0, 0, 6]
 
 
-def _where():
-    scope: dict[str, object] = {"torch": torch}
-    source = derive.api.source(made("op f(x[i], z[i]) -> y\ny[i] = where(x[i] > 0, x[i], 2*z[i])"))
-    exec(source[: source.index("class _")], scope)
-    return scope["_where"]
-
-
 SIZE = 4099
 VALUES = [NAN, INF, -INF, 0.0, 1.5, -2.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_it_is_what_torch_has(dtype):
-    where = _where()
+    where = texts.rt.where
     generator = torch.Generator().manual_seed(0)
     mask = torch.rand(SIZE, generator=generator) > 0.5
     x = torch.tensor(VALUES, dtype=dtype)[torch.randint(6, (SIZE,), generator=generator)]
@@ -101,7 +94,7 @@ def test_it_is_what_torch_has(dtype):
 
 
 def test_it_is_differentiated_as_torch_does():
-    where = _where()
+    where = texts.rt.where
     x = torch.randn(SIZE, dtype=torch.float64, requires_grad=True)
     y = torch.randn(SIZE, dtype=torch.float64, requires_grad=True)
 

@@ -6,9 +6,9 @@ import pytest
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
+from kit.texts import source
 
 from derive import parse
-from derive.api import source
 
 FORMS = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])": "A @ B",
@@ -44,7 +44,7 @@ MASKED = {
         "torch.where(off_diagonal, w @ G.mT, 0) @ c",
     ),
     "op f(a[i,k], c[j,k], m[i,j]: bool) -> y\ny[i] = sum[j,k | m[i,j]](a[i,k]*c[j,k]**2)": (
-        "_where(m, a @ c.square().mT, 0).sum(1)",
+        "rt.where(m, a @ c.square().mT, 0).sum(1)",
         None,
     ),
 }

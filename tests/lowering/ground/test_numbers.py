@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 from kit.lowered import assert_right
+from kit.texts import source
 
-from derive import load, parse, source
-from derive.check.verify import checks_of
+from derive import load, parse
+from derive.check.checks import checks_of
 from derive.lowering.ground.numbers import math_call, quotient_of_numbers
 from derive.lowering.ground.value import Frame
 from derive.program.torch_ir import Binary, Dim, Literal, Name, text
@@ -37,10 +38,10 @@ def test_a_parameter_has_no_error(body):
 def test_what_is_certain_stays_plain():
     p, n = Name("p"), Dim("n")
     assert text(math_call("tanh", p)) == "math.tanh(p)"
-    assert text(math_call("log", p)) == "_ieee(math.log, p)"
+    assert text(math_call("log", p)) == "rt.ieee_call(math.log, p)"
     assert text(math_call("sqrt", Literal("2"))) == "math.sqrt(2)"
     over = [quotient_of_numbers(Frame(), p, q) for q in (Literal("2"), p, Binary("*", p, n))]
-    assert text(over[0]) == "p / 2" and text(over[1]) == "_quotient(p, p)"
+    assert text(over[0]) == "p / 2" and text(over[1]) == "rt.ieee_divide(p, p)"
     assert isinstance(over[2], Binary) and over[2].op == "/"
 
 
@@ -50,7 +51,7 @@ def test_a_branch_that_a_number_guards_is_verified():
     assert all(check.ok for check in checks_of(parse(text), load(parse(text))))
     f = load(parse(text))
     assert f(torch.tensor([1.0, -1.0]), p=0).tolist() == [0, 0]
-    assert "_ieee(math.log, chosen)" in source(parse(text))
+    assert "rt.ieee_call(math.log, chosen)" in source(parse(text))
 
 
 def test_a_size_beside_a_tensor_in_a_divisor():

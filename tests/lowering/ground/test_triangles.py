@@ -6,8 +6,7 @@ import pytest
 from kit.lines import made
 from kit.lowered import assert_right
 from kit.recognised import functions
-
-from derive.api import source
+from kit.texts import source
 
 FORMS = {
     "y[n,i,j] = [j <= i]*x[n,i,j]**2": "y = x.square().tril()",

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from kit.each import each_row
 from kit.recognised import functions, named, nothing_recognised, results, tensor
+from kit.texts import source
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import load, parse
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Index, Num, Param, Size
 from derive.algebra.inequalities import Bounds
-from derive.api import source
-from derive.calculus.positions import given_sizes
+from derive.calculus.guards import given_sizes
 from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
 from derive.memory import imported

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit import texts
 from kit.lowered import assert_code, assert_right
 
 import derive
@@ -26,19 +27,19 @@ def test_a_read_is_a_view(text):
 
 TOGETHER = {
     "op f(x[v,w,d], S[n,t]: int, T[n]: int) -> y\ny[n,t,d] = x[S[n,t],T[n],d]": (
-        "_read_at(x, (0, 1), S, T.unsqueeze(1))"
+        "rt.read_at(x, (0, 1), S, T.unsqueeze(1))"
     ),
     "op f(x[c,v,w], S[n]: int, T[n]: int) -> y\ny[c,n] = x[c,S[n],T[n]]": (
-        "_read_at(x, (1, 2), S, T)"
+        "rt.read_at(x, (1, 2), S, T)"
     ),
     "op f(x[v,c,w], S[n]: int, T[n]: int) -> y\ny[n,c] = x[S[n],c,T[n]]": (
-        "_read_at(x, (0, 2), S, T)"
+        "rt.read_at(x, (0, 2), S, T)"
     ),
     "op f(x[b,v,w,c], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,S[b],T[b],c]": (
-        "_read_at(x, (0, 1, 2), _positions(x.shape[0], x), S, T)"
+        "rt.read_at(x, (0, 1, 2), rt.positions(x.shape[0], x), S, T)"
     ),
     "op f(x[b,c,v,w], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,c,S[b],T[b]]": (
-        "_read_at(x, (0, 2, 3), _positions(x.shape[0], x), S, T)"
+        "rt.read_at(x, (0, 2, 3), rt.positions(x.shape[0], x), S, T)"
     ),
 }
 
@@ -46,7 +47,7 @@ TOGETHER = {
 @pytest.mark.parametrize("text", TOGETHER)
 def test_positions_of_several_axes_are_read_together(text):
     """One after the other, all of the second axis would be copied for each of the first."""
-    assert f"return {TOGETHER[text]}\n" in derive.source(derive.parse(text))
+    assert f"return {TOGETHER[text]}\n" in texts.source(derive.parse(text))
     positions = {"S": np.array([[1, 0], [0, 1], [0, 0]]), "T": np.array([0, 1, 1])}
     if "S[n,t]" not in text:
         positions["S"] = positions["S"][:, 0]
@@ -62,7 +63,7 @@ def test_guarded_positions_of_several_axes_are_read_together(size):
         "y[n,d] = where(S[n] >= 0 and S[n] < size(v) and T[n] < size(w), x[S[n],T[n],d], 0)"
     )
     op = derive.parse(text)
-    assert "_read_at_if_any(" in derive.source(op)
+    assert "rt.read_at_if_any(" in texts.source(op)
     given = {"x": np.arange(4.0 * size).reshape(size, 2, 2), "S": np.array([-1, 0, 2, 5])}
     given["T"] = np.array([0, 1, 1, 2])
     (wanted,) = oracle.outputs(op, given, {}).values()
@@ -76,7 +77,7 @@ def test_guarded_positions_of_several_axes_are_read_together(size):
 
 def test_a_position_without_axes_is_read_with_others():
     text = "op f(x[v,c,w], S[]: int, T[n]: int) -> y\ny[n,c] = x[S[],c,T[n]]"
-    assert "_read_at(" in derive.source(derive.parse(text))
+    assert "rt.read_at(" in texts.source(derive.parse(text))
     assert_right(text, S=np.array(1), T=np.array([1, 0]))
     assert_right(
         text.replace("T[n]", "T[]").replace("y[n,c]", "y[c]"), S=np.array(1), T=np.array(0)

@@ -16,8 +16,8 @@ def test_complementary_brackets_are_one_choice():
     text = "op f(x[i], z[i], m[i]: bool) -> y\ny[i] = [m[i]]*x[i] + [not m[i]]*z[i]"
     assert_code(
         text,
-        ["y = _where(m, x, z)"],
-        ["grad_x = _where(m, G, 0)", "grad_z = _where(~m, G, 0)"],
+        ["y = rt.where(m, x, z)"],
+        ["grad_x = rt.where(m, G, 0)", "grad_z = rt.where(~m, G, 0)"],
     )
     assert_right(text, m=np.array([True, False, True]))
 

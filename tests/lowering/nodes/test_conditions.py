@@ -12,7 +12,7 @@ def test_a_condition_of_tensors_and_positions_is_a_mask():
         text,
         [
             (
-                "y = _where((T == 3) | (x > s) & (torch.arange(x.shape[0], device=x.device) <"
+                "y = rt.where((T == 3) | (x > s) & (torch.arange(x.shape[0], device=x.device) <"
                 " s), x, 0)"
             ),
         ],

@@ -8,8 +8,9 @@ import torch
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
+from kit.texts import source
 
-from derive import load, parse, source
+from derive import load, parse
 from derive.algebra.expr import And, Index, Rel, num
 from derive.algebra.logic import conjunction
 

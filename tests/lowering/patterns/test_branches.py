@@ -11,7 +11,7 @@ from derive import load, parse
 
 HEAD = "op f(x[i], z[i], m[i]: bool) -> y\n"
 FORMS = {
-    "y[i] = [m[i]]*x[i] + [not m[i]]*z[i]": "_where(m, x, z)",
+    "y[i] = [m[i]]*x[i] + [not m[i]]*z[i]": "rt.where(m, x, z)",
     "y[i] = [not m[i]]*x[i] + z[i]*[m[i]]*x[i]": None,
     "y[i] = x[i]*([m[i]] + 3*[not m[i]])*z[i]": None,
 }

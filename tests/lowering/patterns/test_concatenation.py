@@ -12,12 +12,11 @@ from kit.each import each_row, some_now
 from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
+from kit.texts import source
 
 from derive import catalog, load, parse
-from derive.api import source
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 from derive.memory import imported
 from derive.pipeline import derive_option
 
@@ -118,14 +117,14 @@ CODE = {
     ),
     # A shift leaves the axis by as much as it is: no mask, and right where the axis is shorter.
     "op f(x[t]) -> y\ny[t] = where(t >= 2, x[t-2], 0)": (
-        ["y = _window(x, 0, -2, x.shape[0])"],
-        ["grad_x = _window(G, 0, 2, G.shape[0])"],
+        ["y = rt.window(x, 0, -2, x.shape[0])"],
+        ["grad_x = rt.window(G, 0, 2, G.shape[0])"],
     ),
     # A number outside is what torch pads with.
     "op f(x[*p,t,*q]; s=1, v=0, dim=axis(t)) -> y\n"
     "y[*p,t,*q] = where(s <= t and t < size(t) + s, x[*p,t - s,*q], v)": (
-        ["y = _window(x, dim, -s, x.shape[dim], v)"],
-        ["grad_x = _window(G, dim, s, G.shape[dim])"],
+        ["y = rt.window(x, dim, -s, x.shape[dim], v)"],
+        ["grad_x = rt.window(G, dim, s, G.shape[dim])"],
     ),
     "op f(x[n,t]; v=0, size(m)=size(t) + 5) -> y\n"
     "y[n,m] = where(m < 2 or m >= size(t) + 2, 1 - v, x[n,m - 2])": (
@@ -145,14 +144,14 @@ CODE = {
     "op f(x[t]) -> y\ny[t] = where(t >= 3, x[t-2], 0)": (
         [
             "mask = torch.arange(x.shape[0], device=x.device) >= 3",
-            "y = torch.where(mask, _window(x, 0, -2, x.shape[0]), 0)",
+            "y = torch.where(mask, rt.window(x, 0, -2, x.shape[0]), 0)",
         ],
         None,
     ),
     "op f(x[t], z[t]) -> y\ny[t] = where(t >= 1, x[t-1]*z[t], 0)": (
         [
             "mask = torch.arange(x.shape[0], device=x.device) >= 1",
-            "y = torch.where(mask, _window(x, 0, -1, x.shape[0]) * z, 0)",
+            "y = torch.where(mask, rt.window(x, 0, -1, x.shape[0]) * z, 0)",
         ],
         None,
     ),

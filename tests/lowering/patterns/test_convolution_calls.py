@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from kit.convolutions import random_convolution
 from kit.each import each_row, some_now
 from kit.recognised import functions, named, nothing_recognised, results, tensor
+from kit.texts import source
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
-from derive.api import source
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 from derive.memory import imported
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
@@ -153,7 +152,7 @@ CODE = {
     ),
     MASKED: (
         [
-            "chosen = _where(m, x, 0)",
+            "chosen = rt.where(m, x, 0)",
             "y = torch.nn.functional.conv1d(chosen, w.unsqueeze(0), padding=1).squeeze(0)",
         ],
         None,
@@ -162,7 +161,7 @@ CODE = {
     # Of one channel, each of the batch is one.
     BLURRED: (
         [
-            "part = _conv_of_each(x.unsqueeze(1), g.unsqueeze(0).unsqueeze(1), stride=2)",
+            "part = rt.conv_single_channel(x.unsqueeze(1), g.unsqueeze(0).unsqueeze(1), stride=2)",
             "y = part.squeeze(1)",
         ],
         None,

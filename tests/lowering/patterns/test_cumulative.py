@@ -7,11 +7,10 @@ import pytest
 import torch
 from kit.each import each_row, some_now
 from kit.lines import lines, made, run
+from kit.texts import source
 
 from derive import load, parse
-from derive.api import source
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 
 CODE = {
     "op f(A[*p,k,*q]; dim=axis(k)) -> y\ny[*p,k,*q] = sum[l | l<=k](A[*p,l,*q])": (
@@ -35,8 +34,8 @@ CODE = {
     ),
     "op f(A[n,k,d]) -> y\ny[k] = sum[l,n,d | l<=k and d<2](A[n,l,d])": (None, None),
     "op f(A[n,k], m[k]: bool) -> y\ny[n,k] = sum[l | l<=k and m[l]](A[n,l]**2)": (
-        ["y = _where(m, A.square(), 0).cumsum(1)"],
-        ["grad_A = _where(m, 2 * A * G.flip(1).cumsum(1).flip(1), 0)"],
+        ["y = rt.where(m, A.square(), 0).cumsum(1)"],
+        ["grad_A = rt.where(m, 2 * A * G.flip(1).cumsum(1).flip(1), 0)"],
     ),
     "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l<=k](A[n,l])": (["y = A.logcumsumexp(1)"], None),
     "op f(A[k,n]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[l,n])": (
@@ -106,8 +105,8 @@ CODE = {
     "op f(A[k]) -> y\ny[k] = sum[l | l<=2*k](A[l])": (None, None),
     # Segments.
     "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = sum[n | s[n]==g](A[n,d])": (
-        ["y = _index_added_inside(A.new_zeros((num, A.shape[1])), 0, s, A)"],
-        ["grad_A = _selected_inside(G, 0, s)"],
+        ["y = rt.index_add_inside(A.new_zeros((num, A.shape[1])), 0, s, A)"],
+        ["grad_A = rt.index_select_inside(G, 0, s)"],
     ),
     "op f(A[n,d], s[n]: int; num=size(g)) -> y\ny[g,d] = mean[n | s[n]==g](A[n,d])": (None, None),
     "op f(A[n,m,d], s[n,m]: int, B[g,e]) -> y\n"
@@ -117,7 +116,7 @@ CODE = {
         None,
     ),
     "op f(B[g,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d])": (
-        ["y = _selected_inside(B.sum(1), 0, s)"],
+        ["y = rt.index_select_inside(B.sum(1), 0, s)"],
         None,
     ),
     "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])": (None, None),

@@ -7,9 +7,9 @@ import pytest
 import torch
 from kit.lines import made, run
 from kit.recognised import functions
+from kit.texts import source
 
 from derive import load
-from derive.api import source
 
 VIEWS = {
     "op f(x[n,k]; size(m)=2, size(d)=3) -> y\ny[n,m,d] = sin(x[n,3*m + d])": {"x": (4, 6)},

@@ -9,8 +9,9 @@ import pytest
 import torch
 from kit.each import each_row
 from kit.plain import plain
+from kit.texts import source
 
-from derive.api import load, source
+from derive.api import load
 from derive.check import oracle
 from derive.notation.specification import parse
 

@@ -7,8 +7,7 @@ from kit.calls import unknown_calls
 from kit.rows import without
 
 from derive import derivation, load, parse, source
-from derive.check.checks import VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import VALUES, checks_of
 from derive.lowering.ground.pattern import Pattern, first_match
 from derive.lowering.patterns import PATTERNS
 

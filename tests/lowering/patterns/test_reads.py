@@ -7,7 +7,7 @@ import pytest
 from kit.lowered import assert_code, assert_right
 
 from derive import load, parse
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 FORMS = {
     "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x.select(1, 1)",

@@ -8,19 +8,18 @@ import torch
 from kit.each import each_row, some_now
 from kit.lines import made, named, run
 from kit.plain import plain
+from kit.texts import source
 
 from derive import load
-from derive.api import source
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"
 CODE = {
-    LOGSUMEXP: ["grad_A = _decayed_sum(G, part, dim) * (A - part).exp()"],
-    PROD: ["grad_A = _product_before(A, dim) * _recurrence(G, A, dim)"],
+    LOGSUMEXP: ["grad_A = rt.decayed_sum(G, part, dim) * (A - part).exp()"],
+    PROD: ["grad_A = rt.exclusive_cumprod(A, dim) * rt.linear_recurrence(G, A, dim)"],
     "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[n,l])": [
-        "part2 = _decayed_sum(G.flip(1), part.flip(1), 1).flip(1)"
+        "part2 = rt.decayed_sum(G.flip(1), part.flip(1), 1).flip(1)"
     ],
     "op f(A[n,k]) -> y\ny[k] = sum[n](prod[l | l>=k](sin(A[n,l])))": None,
     "op f(A[k], V[d,k]) -> y\ny[d,k] = sum[l | l<=k](V[d,l]*prod[j | j<=l](A[j]))": None,
@@ -29,7 +28,7 @@ CODE = {
     "y[k,n] = sum[l | l<=k](exp(A[l,n])*V[l,n]) / sum[l | l<=k](exp(A[l,n]))": None,
     "op f(A[k], V[d,k], m[k]: bool) -> y\n"
     "y[d,k] = sum[l | l>=k and m[l]](exp(A[l])*V[d,l]) / sum[l | l>=k](exp(A[l]))": [
-        "y = _decayed_sum(_where(m, V, 0) * (A.unsqueeze(0) - part).exp(), -part, 1)",
+        "y = rt.decayed_sum(rt.where(m, V, 0) * (A.unsqueeze(0) - part).exp(), -part, 1)",
     ],
 }
 PAIRS = {

@@ -15,12 +15,12 @@ ONE = f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](y[k,d])"
 EACH = "op f(x[n,v], y[n,k], s[n,k]: int) -> z\nz[n,v] = x[n,v]**2 - 3*sum[k | s[n,k] == v](y[n,k])"
 CODE = {
     ONE: (
-        ["y = _index_added_inside(x, 0, s, y, alpha=alpha)"],
-        ["grad_x = G", "grad_y = alpha * _selected_inside(G, 0, s)"],
+        ["y = rt.index_add_inside(x, 0, s, y, alpha=alpha)"],
+        ["grad_x = G", "grad_y = alpha * rt.index_select_inside(G, 0, s)"],
     ),
     EACH: (
-        ["y = _scatter_added_inside(x.square(), 1, s, -3 * y)"],
-        ["grad_x = 2 * G * x", "grad_y = -3 * _gathered_inside(G, 1, s)"],
+        ["y = rt.scatter_add_inside(x.square(), 1, s, -3 * y)"],
+        ["grad_x = 2 * G * x", "grad_y = -3 * rt.gather_inside(G, 1, s)"],
     ),
     # What has not all axes is no tensor to add into.
     f"{ROWS}z[v,d] = x[0,d] + sum[k | s[k] == v](alpha*y[k,d])": (

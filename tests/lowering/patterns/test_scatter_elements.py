@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from kit.lowered import assert_right
 from kit.recognised import functions
+from kit.texts import source
 
-from derive import parse, source
+from derive import parse
 from derive.algebra.expr import Access, Delta, Index, Mul, Reduce
 from derive.lowering.patterns.scatter_elements import as_summation
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kit.lines import named, run
+from kit.texts import source
 
 from derive import load, parse
-from derive.api import source
-from derive.check.verify import checks_of
+from derive.check.checks import checks_of
 
 TEXTS = (
     "op f(x[n,d], s[n]: int, t[n]: int; E=size(e), C=size(c)) -> y\n"
@@ -35,4 +35,4 @@ def test_the_code_is_the_equation(text):
 def test_the_gradient_reads_both_at_once():
     code = source(parse(TEXTS[0]))
     backward = code.partition("def backward(")[2]
-    assert "_read_at" in backward and "==" not in backward.partition("def f(")[0]
+    assert "rt.read_at" in backward and "==" not in backward.partition("def f(")[0]

@@ -9,12 +9,12 @@ import pytest
 import torch
 from kit.each import each_row, some_now
 from kit.lines import run
+from kit.texts import source
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from derive.api import load, source
+from derive.api import load
 from derive.check import oracle
-from derive.check.checks import QUICK, VALUES
-from derive.check.verify import checks_of
+from derive.check.checks import QUICK, VALUES, checks_of
 from derive.notation.specification import parse
 
 SEGMENTS = "op f(x[n,q], s[n]: int; num=size(g)) -> y\ny[g,q] = {kind}[n | s[n]==g](x[n,q])"
@@ -211,7 +211,7 @@ def test_what_is_read_at_places_has_no_branches(nodes):
     code = source(parse(GRAPH))
     bodies = code.partition("def _f_forward(")[2].partition("class _F(")[0]
     assert "if x.shape[0]" not in bodies and "dst == dst" not in bodies
-    assert "_index_added_if_any(" in bodies and ".mT" not in bodies
+    assert "rt.index_add_if_any(" in bodies and ".mT" not in bodies
     random = np.random.default_rng(0)
     tensors = {"x": random.normal(size=(nodes, 3)), "s": random.normal(size=nodes)}
     # Ids that are none of a node.

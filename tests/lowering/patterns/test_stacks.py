@@ -7,9 +7,9 @@ import pytest
 import torch
 from kit.lines import made, run
 from kit.lowered import assert_code, assert_right
+from kit.texts import source
 
 from derive import load, parse
-from derive.api import source
 
 STACKED = "op f(x[n], z[n]; size(k)=2) -> y\ny[n,k] = [k == 0]*x[n] + [k == 1]*z[n]**2"
 
@@ -17,7 +17,7 @@ STACKED = "op f(x[n], z[n]; size(k)=2) -> y\ny[n,k] = [k == 0]*x[n] + [k == 1]*z
 def test_a_value_for_each_position_is_a_stack():
     assert_code(
         STACKED,
-        ["y = _stacked((x, z.square()), 1)"],
+        ["y = rt.stack((x, z.square()), 1)"],
         ["grad_x = G.select(1, 0)", "grad_z = 2 * G.select(1, 1) * z"],
     )
     assert_right(STACKED)
@@ -29,25 +29,25 @@ def test_where_one_position_has_none_nothing_is_stacked():
 
 
 ELEMENTS = {
-    "op f(c[n,i,j]) -> y\ny[n] = c[n,0,0]*c[n,1,1] - c[n,0,1]*c[n,1,0]": ["_stacked(", "pad("],
+    "op f(c[n,i,j]) -> y\ny[n] = c[n,0,0]*c[n,1,1] - c[n,0,1]*c[n,1,0]": ["rt.stack(", "pad("],
     "op f(c[n,i,j]; size(i)=3, size(j)=4) -> y\ny[n] = c[n,0,0]*c[n,1,1] - c[n,0,1]*c[n,1,0]": [
-        "_stacked(",
+        "rt.stack(",
         "(0, 2, 0, 1)",
     ],
-    "op f(c[i,n,j]) -> y\ny[n] = c[0,n,1]*sin(c[1,n,1])": ["_stacked(", "pad("],
-    "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,2]": ["_stacked(", "pad("],
-    "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,2] + c[n,0]**2": ["_stacked(", "pad("],
-    "op f(c[n,*g,i]) -> y\ny[n,*g] = exp(c[n,*g,0])*c[n,*g,1]": ["_stacked(", "pad("],
+    "op f(c[i,n,j]) -> y\ny[n] = c[0,n,1]*sin(c[1,n,1])": ["rt.stack(", "pad("],
+    "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,2]": ["rt.stack(", "pad("],
+    "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,2] + c[n,0]**2": ["rt.stack(", "pad("],
+    "op f(c[n,*g,i]) -> y\ny[n,*g] = exp(c[n,*g,0])*c[n,*g,1]": ["rt.stack(", "pad("],
     "op f(c[i,*g,n]) -> y\ny[n,*g] = exp(c[0,*g,n])*c[1,*g,n]": None,
     "op f(c[n,i,j]) -> y\ny[n] = exp(c[n,1,2])": ["pad("],
     "op f(c[i,*g,n,j]) -> y\ny[n,*g] = exp(c[1,*g,n,2])": ["pad("],
     "op f(c[i,j,*g]) -> y\ny[*g] = exp(c[1,2,*g])": None,
     "op f(c[i,n,*g,j]) -> y\ny[n,*g] = exp(c[0,n,*g,1])*c[1,n,*g,0]": None,
     "op f(c[n,i,j]; p=1) -> y\ny[n] = exp(c[n,p,2])": ["torch.full("],
-    "op f(c[i,j], z[n]) -> y\ny[n] = c[0,0]*z[n] + c[1,1]*z[n]**2": ["_stacked(", "pad("],
+    "op f(c[i,j], z[n]) -> y\ny[n] = c[0,0]*z[n] + c[1,1]*z[n]**2": ["rt.stack(", "pad("],
     "op f(c[n,i,j]; size(i)=3, size(j)=3, size(k)=3) -> y\n"
     "y[n] = sum[k](c[n,k,k]) + c[n,0,2]**2": None,
-    "op f(c[i,j]) -> y\ny = exp(c[0,0])*c[1,2]": ["_stacked(", "pad("],
+    "op f(c[i,j]) -> y\ny = exp(c[0,0])*c[1,2]": ["rt.stack(", "pad("],
 }
 
 
@@ -72,7 +72,7 @@ def test_gradients_of_elements_are_stacked_without_a_copy_from_the_host(text):
 
 def test_elements_far_from_each_other_are_placed_one_by_one():
     text = "op f(c[n,i]) -> y\ny[n] = exp(c[n,0])*c[n,40]"
-    assert "_stacked(" not in source(made(text))
+    assert "rt.stack(" not in source(made(text))
     run(text, {"c": np.random.default_rng(0).uniform(0.5, 1.5, (3, 50))})
 
 

@@ -10,7 +10,7 @@ from kit.windows import random_statistics, tensors
 
 from derive import load, parse
 from derive.algebra.expr import Access, Guard, Index, Rel, Size, num, walk
-from derive.calculus.positions import bounds_of
+from derive.calculus.guards import bounds_of
 from derive.lowering.patterns.unfold import nonnegative_form, runs_over, sliding, unguarded_position
 
 OP = parse("op f(x[n,u], w[k]) -> y\ny[n,t] = sum[k](x[n,3*t+2*k]*w[k])")

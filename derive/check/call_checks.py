@@ -1,0 +1,364 @@
+"""Checks of one call: vmap, devices, subsets of gradients, in-place writes and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from derive.check.invoke import (
+    Function,
+    NotApplicable,
+    array,
+    called,
+    cotangents_of,
+    detached,
+    differentiable,
+    inputs_of,
+    plain,
+    pulled_back,
+    pulled_through,
+    tensors_of,
+    unlike,
+)
+from derive.check.samples import Sample, sample
+from derive.errors import VerificationError
+from derive.notation.operation import Operation
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# ----------------------------------------------------------------------------------------- batching
+# Check torch.func.vmap over calls, cotangents and gradients.
+
+
+def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that vmap over cotangents, and over inputs of the gradient, equals a loop."""
+    import torch
+
+    call, inputs = differentiable(function, made)
+    inputs = tuple(t.detach() for t in inputs)
+    outputs, pullback = torch.func.vjp(call, *inputs)[:2]
+    scales = torch.tensor([1.0, -0.5], dtype=torch.float64)
+    many = tuple(torch.stack([torch.ones_like(o) * s for s in scales]) for o in outputs)
+    batched = torch.func.vmap(pullback)(many)
+    looped = [pullback(tuple(m[n] for m in many)) for n in range(len(scales))]
+    found = _batch_differences(batched, looped, slack)
+
+    def total(*given: Tensor) -> Tensor:
+        return torch.stack([o.sum() for o in call(*given)]).sum()
+
+    gradient = torch.func.grad(total, tuple(range(len(inputs))))
+    shifted = tuple(torch.stack((t, t * 0.99)) for t in inputs)
+    batched = torch.func.vmap(gradient)(*shifted)
+    looped = [gradient(*(t[n] for t in shifted)) for n in range(2)]
+    return "; ".join([*found, *_batch_differences(batched, looped, slack)])
+
+
+def _batch_differences(
+    batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float
+) -> list[str]:
+    """List the differences between a batch and its elements computed one by one."""
+    found = [
+        unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)
+        for n, one in enumerate(looped)
+        for k, b in enumerate(batched)
+    ]
+    return [text for text in found if text]
+
+
+# ----------------------------------------------------------------------------------- default device
+# Check calls under a default device other than the inputs' device.
+
+
+def default_device(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that the default device changes neither values nor devices of results."""
+    import torch
+
+    usual = _results_under_device(function, made, nullcontext())
+    there = _results_under_device(function, made, torch.device("meta"))
+    moved = [name for name, t in there.items() if t.device != usual[name].device]
+    if moved:
+        return f"on the default device, not on that of the inputs: {', '.join(moved)}"
+    found = (unlike(n, array(there[n]), array(usual[n]), slack) for n in usual)
+    return "; ".join(filter(None, found))
+
+
+def _results_under_device(
+    function: Function, made: Sample, device: AbstractContextManager[Any]
+) -> dict[str, Tensor]:
+    tensors, cotangents = tensors_of(made), cotangents_of(made)
+    with device:
+        outputs = called(function, made, list(tensors.values()))
+        grads = pulled_through(outputs, made, tensors, cotangents)
+    named = {f"grad_{name}": g for name, g in grads.items()}
+    return {**dict(zip(made.outputs, outputs, strict=True)), **named}
+
+
+# --------------------------------------------------------------------------------------- grad masks
+# Check gradients of some inputs alone, and of some outputs alone.
+
+
+def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that requires_grad on one, two or all but one input gives the same gradients."""
+    differentiable(function, made)
+    whole = pulled_back(function, made, tensors_of(made))
+    if len(whole) < 2:
+        raise NotApplicable("one input has a gradient")
+    found = []
+    for size in sorted({1, 2, len(whole) - 1} - {len(whole)}):
+        for wanted in combinations(whole, size):
+            tensors, still = tensors_of(made), detached(made)
+            for other in inputs_of(tensors):
+                if other not in wanted:
+                    tensors[other] = still[other]
+            got = pulled_back(function, made, tensors)
+            for name in wanted:
+                alone = f"grad_{name} with those of {', '.join(wanted)}"
+                found.append(unlike(alone, array(got[name]), array(whole[name]), slack))
+    return "; ".join(filter(None, found))
+
+
+def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that the gradients of single outputs add up to the gradient of all outputs."""
+    import torch
+
+    differentiable(function, made)
+    tensors = tensors_of(made)
+    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    outputs = called(function, made, list(tensors.values()))
+    given = cotangents_of(made)
+    pairs = [
+        (o, torch.from_numpy(given[name]))
+        for name, o in zip(made.outputs, outputs, strict=True)
+        if o.requires_grad
+    ]
+    if len(pairs) < 2:
+        raise NotApplicable("one output has a gradient")
+    found = []
+    whole, *each = (
+        torch.autograd.grad(
+            [o for o, _ in asked],
+            inputs,
+            [c for _, c in asked],
+            retain_graph=True,
+            materialize_grads=True,
+        )
+        for asked in (pairs, *([pair] for pair in pairs))
+    )
+    for name, want, *parts in zip(inputs_of(tensors), whole, *each, strict=True):
+        total = sum(array(part) for part in parts)
+        found.append(unlike(f"grad_{name}", total, array(want), slack))
+    return "; ".join(filter(None, found))
+
+
+# ----------------------------------------------------------------------------------------- in place
+# Check in-place writes by the code and by its callers, and the memory that is saved.
+
+
+def unchanged(op: Operation, function: Function, made: Sample) -> str:
+    """Check that neither inputs nor cotangents are written to."""
+    import torch
+
+    tensors = tensors_of(made)
+    outputs = [o for o in called(function, made, list(tensors.values())) if o.requires_grad]
+    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    cotangents = [torch.full_like(o, 0.5) for o in outputs]
+    if outputs:
+        torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+    changed = [name for name, t in tensors.items() if t is not None and t._version]
+    changed += ["a cotangent" for c in cotangents if c._version or bool((c != 0.5).any())]
+    return f"written to: {', '.join(changed)}" if changed else ""
+
+
+def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that after an in-place change of an output the gradient follows, or autograd raises."""
+    import torch
+
+    differentiable(function, made)
+    given = cotangents_of(made)
+    found = []
+    for n, output in enumerate(made.outputs):
+        grads = []
+        for factor in (1, 2):
+            tensors = tensors_of(made)
+            leaves = [t for t in tensors.values() if t is not None and t.requires_grad]
+            copies = [t.clone() if t is not None else t for t in tensors.values()]
+            y = called(function, made, copies)[n]
+            if not y.requires_grad:
+                break
+            try:
+                z = y.mul_(2) if factor == 2 else y
+                c = torch.from_numpy(given[output]).to(y.dtype) / factor
+                grads.append(torch.autograd.grad([z], leaves, [c], materialize_grads=True))
+            except RuntimeError as error:
+                if "single memory location" in str(error):
+                    raise NotApplicable("elements of the output share memory, as torch's") from None
+                if "modified by an inplace operation" not in str(error):
+                    raise
+        if len(grads) == 2:
+            for name, want, got in zip(inputs_of(tensors), *grads, strict=True):
+                found.append(unlike(f"grad_{name}", array(got), array(want), slack))
+    return "; ".join(filter(None, found))
+
+
+def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that a subclass of Tensor gives the same values."""
+    import torch
+
+    class Other(torch.Tensor):
+        """A Tensor subclass, for which generated code does not write in place."""
+
+    tensors = tensors_of(made)
+    others = [t if t is None else t.as_subclass(Other) for t in tensors.values()]
+    ours = called(function, made, others)
+    plain = called(function, made, list(tensors.values()))
+    found = [
+        unlike(name, array(got), array(want), slack)
+        for name, got, want in zip(made.outputs, ours, plain, strict=True)
+    ]
+    return "; ".join(filter(None, found))
+
+
+def saved(op: Operation, function: Function, made: Sample) -> str:
+    """Check that backward saves no more bytes than the inputs and outputs, or than autograd.
+
+    Tensors that share storage are counted once; omitted inputs are not counted.
+    """
+    differentiable(function, made)
+    kept, there = _saved_tensors(function, made)
+    bytes_kept, allowed = _bytes(kept), _bytes(there)
+    if bytes_kept <= allowed or bytes_kept <= _bytes(_saved_tensors(plain(op, made), made)[0]):
+        return ""
+    own = {t.untyped_storage().data_ptr() for t in there}
+    shapes = [tuple(t.shape) for t in kept if t.untyped_storage().data_ptr() not in own]
+    more = ", ".join(map(str, shapes))
+    return (
+        f"{bytes_kept} bytes are kept, more than the {allowed} of inputs and outputs: also {more}"
+    )
+
+
+def _saved_tensors(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors saved for backward, and the inputs and outputs."""
+    from torch.autograd.graph import saved_tensors_hooks
+
+    kept: list[Tensor] = []
+
+    def pack(t: Tensor) -> Tensor:
+        kept.append(t.detach())
+        return t
+
+    tensors = tensors_of(made)
+    with saved_tensors_hooks(pack, lambda t: t):
+        outputs = called(function, made, list(tensors.values()))
+    return kept, [t for t in (*tensors.values(), *outputs) if t is not None]
+
+
+def _bytes(tensors: list[Tensor]) -> int:
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+    return sum(s.nbytes() for s in storages.values())
+
+
+# ------------------------------------------------------------------------------------------ strides
+# Check tensors with unusual strides, and one tensor passed as two inputs.
+
+
+def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that strides and offsets of inputs and cotangents do not matter."""
+    import torch
+
+    dense = tensors_of(made)
+    views = {name: None if t is None else strided_view(t) for name, t in dense.items()}
+    ours = called(function, made, list(views.values()))
+    plain = called(function, made, list(dense.values()))
+    found = [
+        unlike(name, array(got), array(want), slack)
+        for name, got, want in zip(made.outputs, ours, plain, strict=True)
+    ]
+    pairs = [(a, b) for a, b in zip(ours, plain, strict=True) if b.requires_grad]
+    names = inputs_of(dense)
+    if not pairs or not names:
+        return "; ".join(filter(None, found))
+    leaves = [[t for t in each.values() if t is not None and t.requires_grad] for each in
+              (views, dense)]  # fmt: skip
+    cotangents = zip(made.outputs, plain, strict=True)
+    given = cotangents_of(made)
+    full = [torch.from_numpy(given[name]) for name, o in cotangents if o.requires_grad]
+    ones = [torch.ones((), dtype=o.dtype).expand(o.shape) for _, o in pairs]
+    for strange, usual in (
+        ([strided_view(c) for c in full], full),
+        (ones, [o.contiguous() for o in ones]),
+    ):
+        grads, wants = (
+            torch.autograd.grad(
+                [pair[n] for pair in pairs],
+                leaves[n],
+                cots,
+                retain_graph=True,
+                materialize_grads=True,
+            )
+            for n, cots in enumerate((strange, usual))
+        )
+        for name, got, want in zip(names, grads, wants, strict=True):
+            found.append(unlike(f"grad_{name}", array(got), array(want), slack))
+    return "; ".join(filter(None, found))
+
+
+def strided_view(t: Tensor) -> Tensor:
+    """Return a view with the same values, transposed and with stride 2 and offset 1."""
+    wide = t.new_zeros((*reversed(t.shape), 2))
+    backwards = tuple(reversed(range(t.dim())))
+    wide[..., 1] = t.detach().permute(backwards)
+    return wide[..., 1].permute(backwards).requires_grad_(t.requires_grad)
+
+
+def twice(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
+    """Check that a tensor passed as two inputs gets the sum of both gradients."""
+    differentiable(function, made)
+    found = []
+    for one, other, subject in alike(op, made):
+        separate = tensors_of(subject)
+        wants = _sample_gradients(function, subject, separate)
+        shared = tensors_of(subject)
+        shared[other] = shared[one]
+        got = _sample_gradients(function, subject, shared)[one]
+        want = array(wants[one]) + array(wants[other])
+        text = unlike(f"grad_{one}, given as {other} too", array(got), want, slack)
+        found.append(text)
+    return "; ".join(filter(None, found))
+
+
+def _sample_gradients(
+    function: Function, made: Sample, tensors: dict[str, Tensor | None]
+) -> dict[str, Tensor]:
+    outputs = called(function, made, list(tensors.values()))
+    return pulled_through(outputs, made, tensors, cotangents_of(made))
+
+
+def alike(op: Operation, made: Sample) -> Iterator[tuple[str, str, Sample]]:
+    """Yield two inputs of equal shape, and a sample of equal extents where they share values."""
+    if len(inputs_of(tensors_of(made))) < 2:
+        raise NotApplicable("one input is of floating point")
+    try:
+        square = sample(op, replace(made.case, alike=True), made.seed)
+    except VerificationError as why:
+        raise NotApplicable(f"no sample has equal extents: {why}") from None
+    names = inputs_of(tensors_of(square))
+    pairs = [
+        (a, b)
+        for a, b in combinations(names, 2)
+        if _sample_shape(square, a) == _sample_shape(square, b)
+    ]
+    if not pairs:
+        raise NotApplicable("no two inputs of floating point can have one shape")
+    for one, other in pairs:
+        values = square.tensors[one]
+        yield one, other, replace(square, tensors={**square.tensors, other: values})
+
+
+def _sample_shape(made: Sample, name: str) -> tuple[int, ...]:
+    values = made.tensors[name]
+    return () if values is None else values.shape

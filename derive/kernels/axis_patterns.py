@@ -1,0 +1,511 @@
+"""Instances of equations along one axis: sums, gathers and stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from derive.algebra.expr import (
+    Access,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Param,
+    Size,
+    free_indices,
+    num,
+    tensors,
+    walk,
+)
+from derive.algebra.poly import (
+    ONE,
+    ZERO,
+    Poly,
+    Term,
+    add,
+    as_atom,
+    atom,
+    constant,
+    is_mask,
+    make_term,
+    mul,
+    poly,
+    sum_over,
+)
+from derive.algebra.rules import DELTA_RULES, eliminate_deltas
+from derive.algebra.substitution import rename_apart, substitute
+from derive.kernels.kernel_spec import Axes, Kernel, KernelSpec, as_poly, instantiate_atoms
+from derive.kernels.pointwise_pattern import Instance
+from derive.kernels.unify import Arguments, Found, term_quotient
+
+# ------------------------------------------------------------------------------------- axis pattern
+# Instances of equations that sum along one axis and are linear in a cotangent.
+#
+#     y[i]*(g[i] - Sum_j g[j]*y[j])
+#
+# Dividing a term with the unsummed cotangent by the other arguments yields the cotangent, which may
+# be any product. Then all terms must be present.
+
+
+@dataclass(frozen=True)
+class AxisPattern:
+    """The equation of a kernel with one index, as a pattern."""
+
+    row: KernelSpec
+
+    @cached_property
+    def said(self) -> dict[str, str]:
+        """Map the equation's names to the canonical names."""
+        return {display_names: name for name, display_names in self.row.names.items()}
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        """The arguments other than the cotangent."""
+        names = (t.name for t in self.row.operation.inputs)
+        return tuple(self.said[name] for name in names if name != self.row.cotangent)
+
+    def may_be_in(self, kinds: frozenset[object]) -> bool:
+        """True if an expression with nodes of these kinds may contain an instance."""
+        return self.row.functions <= kinds and _may_sum_along_axis(kinds)
+
+    def instances(self, p: Poly) -> Iterator[Instance]:
+        """The parts of p that the kernel computes."""
+        if len(p.terms) < len(self.row.body.terms):
+            return
+        bound = {i.extent for t in p.terms for i in t.binders if not i.group}
+        for i in sorted(free_indices(p), key=lambda i: i.name):
+            if not i.group and i.extent in bound:
+                yield from self._at(i, p)
+
+    def _at(self, i: Index, p: Poly) -> Iterator[Instance]:
+        (formal,) = self.row.formals
+        pattern = as_poly(_equation_at(self.row.body, formal, i))
+        (other,) = self.others
+        factors = dict.fromkeys(f for t in p.terms for f in t.factors if i in free_indices(f))
+        for f in factors:
+            for value in self._values(pattern, f, i, other):
+                yield from self._of({other: value}, pattern, i, p)
+
+    def _values(self, pattern: Poly, f: Expr, i: Index, name: str) -> Iterator[Poly]:
+        """The values of the argument for which a factor f matches one of the pattern."""
+        arguments = Arguments(frozenset({name}), frozenset(), i)
+        for part in dict.fromkeys(g for t in pattern.terms for g in t.factors):
+            if arguments.inside(part) and i in free_indices(part):
+                for found in arguments.bind(part, f, {}):
+                    yield found[name]
+
+    @cached_property
+    def has_slope(self) -> bool:
+        """True if the equation is g[i] + K(y)*Sum_j g[j]."""
+        (formal,) = self.row.formals
+        (other,) = self.others
+        return self.slope(atom(Access(other, (formal,))), formal) is not None
+
+    def slope(self, y: Poly, i: Index) -> Term | None:
+        """K(y) if the equation is g[i] + K(y)*Sum_j g[j]."""
+        (formal,) = self.row.formals
+        (other,) = self.others
+        name = self.said[self.row.cotangent]
+        pattern = as_poly(_equation_at(self.row.body, formal, i))
+        alone = [t for t in pattern.terms if t.factors == (Access(name, (i,)),)]
+        rest = [t for t in pattern.terms if t not in alone]
+        if len(alone) != 1 or len(rest) != 1:
+            return None
+        factors = [f for f in rest[0].factors if not isinstance(f, Access) or f.tensor != name]
+        if any(b in free_indices(f) for f in factors for b in rest[0].binders):
+            return None
+        known = as_poly(_instance(poly([make_term(rest[0].coef, (), factors)]), {other: y}, i))
+        return known.terms[0] if len(known.terms) == 1 else None
+
+    def _of(self, found: dict[str, Poly], pattern: Poly, i: Index, p: Poly) -> Iterator[Instance]:
+        """The instances with this value of the other argument."""
+        cotangent = Access(self.said[self.row.cotangent], (i,))
+        alone = [t for t in pattern.terms if cotangent in t.factors and not t.binders]
+        if len(alone) != 1:
+            return
+        rest = [f for f in alone[0].factors if f is not cotangent]
+        known = as_poly(_instance(poly([make_term(alone[0].coef, (), rest)]), found, i))
+        if len(known.terms) != 1:
+            return
+        made: list[tuple[Poly, Poly]] = []
+        for s in p.terms:
+            left = term_quotient(s, known.terms[0])
+            if left is None:
+                continue
+            g = sum_over(poly([make_term(left.coef, (), left.factors)]), s.binders)
+            whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
+            if all(t in p.terms for t in whole.terms):
+                made.append((g, whole))
+        for gs in ([g for g, _ in made], *([g] for g, _ in made)):
+            if not gs:
+                continue
+            g = add(ZERO, *gs)
+            if not _is_as_large(g, free_indices(found[self.others[0]])):
+                continue
+            whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
+            if all(t in p.terms for t in whole.terms):
+                brackets = common_masks(g, i)
+                values = {**found, cotangent.tensor: without_factors(g, brackets)}
+                given = {self.row.names[n]: v for n, v in values.items()}
+                args = tuple(given[name] for name in self.row.arguments)
+                kernel = Kernel(self.row.name, args, (i,))
+                # Brackets pulled out do not occur in the other argument.
+                made_of = make_term(Fraction(1), (), [*brackets, kernel])
+                yield Instance(whole, poly([made_of]))
+
+
+@lru_cache(maxsize=1024)
+def _may_sum_along_axis(kinds: frozenset[object]) -> bool:
+    """True if an index may be free in a term and summed over, by its extent, in another."""
+    extents = (kind[1] for kind in kinds if isinstance(kind, tuple) and kind[0] == "sum")
+    return any(("free", extent) in kinds for extent in extents)
+
+
+def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:
+    """True if each term has a factor with these indices; otherwise it is cheaper to sum unfused."""
+    return all(any(indices <= free_indices(f) for f in t.factors) for t in g.terms)
+
+
+def _equation_at(e: Expr, formal: Index, i: Index) -> Expr:
+    """The equation with i for its own index."""
+    if isinstance(e, Index) and e.extent == formal.extent:
+        return i if e.name == formal.name else Index(e.name, i.extent)
+    if isinstance(e, Size) and e.extent == formal.extent:
+        return Size(i.extent)
+    whole: Expr = e.map(lambda part: _equation_at(part, formal, i))
+    return whole
+
+
+def _instance(e: Expr, found: dict[str, Poly], i: Index) -> Expr:
+    """e with these arguments substituted, given as functions of i."""
+
+    def become(part: Expr) -> Poly | None:
+        value = found.get(part.tensor) if isinstance(part, Access) else None
+        if value is None:
+            return None
+        assert isinstance(part, Access)
+        return as_poly(substitute(value, {i: part.positions[0]}))
+
+    return instantiate_atoms(e, become)
+
+
+def common_masks(p: Poly, i: Index) -> list[Expr]:
+    """The brackets common to all terms that have neither the index nor bound indices."""
+    first, *others = p.terms
+    inside = {i, *(b for t in p.terms for b in t.binders)}
+    masks = [f for f in first.factors if is_mask(f) and inside.isdisjoint(free_indices(f))]
+    return [f for f in masks if all(f in t.factors for t in others)]
+
+
+def without_factors(p: Poly, gone: Collection[Expr]) -> Poly:
+    kept = ([f for f in t.factors if f not in gone] for t in p.terms)
+    made = (make_term(t.coef, t.binders, own) for t, own in zip(p.terms, kept, strict=True))
+    return poly(made)
+
+
+# -------------------------------------------------------------------------------- reduction pattern
+# Instances of equations that sum a cotangent along one axis, if that sum is known.
+#
+#     g[i] - exp(y[i])*Sum_j g[j]   with   Sum_j g[j] = s   is   g[i] - s*exp(y[i])
+#
+# For example, the sum of a scattered value needs no reduction. Such a kernel is one pass if y is
+# saved. Brackets common to all terms stay outside: where they are 0, the sum is 0 for any y.
+
+
+@dataclass(frozen=True)
+class ReductionPattern:
+    """The equation of a kernel with one index, if its other argument is a ``held`` tensor."""
+
+    row: KernelSpec
+    held: Collection[str]
+
+    @cached_property
+    def along(self) -> AxisPattern:
+        """The pattern of the same kernel with an explicit sum."""
+        return AxisPattern(self.row)
+
+    def may_be_in(self, kinds: frozenset[object]) -> bool:
+        """True if an expression with nodes of these kinds may contain an instance."""
+        return self.row.functions <= kinds
+
+    def instances(self, p: Poly) -> Iterator[Instance]:
+        """All of p as the kernel, if it matches."""
+        if len(p.terms) < 2:
+            return
+        for i in sorted(free_indices(p), key=lambda i: i.name):
+            for y in self._held(p, i):
+                made = self._of(p, i, y)
+                if made is not None:
+                    yield Instance(p, made)
+
+    def _held(self, p: Poly, i: Index) -> Iterator[Access]:
+        """The held tensors that are read inside of factors."""
+        inside = (e for t in p.terms for f in t.factors for e in f.parts())
+        free = free_indices(p)
+        for y in dict.fromkeys(as_atom(as_poly(e)) for e in inside):
+            if isinstance(y, Access) and y.tensor in self.held and i in y.positions:
+                if free_indices(y) <= free:
+                    yield y
+
+    def _of(self, p: Poly, i: Index, y: Access) -> Poly | None:
+        """brackets*kernel(g, y) if it equals p."""
+        slope = self.along.slope(as_poly(y), i)
+        if slope is None:
+            return None
+        pairs = [(t, term_quotient(t, slope)) for t in p.terms]
+        sums = [Term(s.coef, t.binders, s.factors) for t, s in pairs if s is not None]
+        rest = poly([t for t, s in pairs if s is None])
+        if not sums or not rest.terms or any(i in free_indices(s) for s in sums):
+            return None
+        if eliminate_deltas(sum_over(rest, [i]), DELTA_RULES, []) is not poly(sums):
+            return None
+        brackets = common_masks(p, i)
+        given = {self.row.cotangent: without_factors(rest, brackets)}
+        args = tuple(given.get(name, as_poly(y)) for name in self.row.arguments)
+        kernel = Kernel(self.row.name, args, (i,))
+        return poly([make_term(Fraction(1), (), [*brackets, kernel])])
+
+
+# ----------------------------------------------------------------------------------- gather pattern
+# Instances of equations that read a tensor at a position from an integer tensor.
+#
+#     y = -[t != ignored]*w[t]*x[t]
+#     dx[c] = -[t != ignored]*g*w[t]*delta(c, t)
+#
+# Without w in a term, w is 1. In the backward the cofactors are the cotangent, in the forward a
+# number. Where the bracket is 0, their values do not matter.
+
+Floats = Callable[[str], Axes | None]
+"""The axes of a float tensor, empty for a float parameter; None for any other name."""
+
+
+@dataclass(frozen=True)
+class GatherPattern:
+    """The one-term equation of a kernel, as a pattern."""
+
+    row: KernelSpec
+    floats: Floats
+
+    def may_be_in(self, kinds: frozenset[object]) -> bool:
+        """True if an expression with nodes of these kinds may contain an instance."""
+        return {"Iverson", "Guard"} <= kinds
+
+    def instances(self, p: Poly) -> Iterator[Instance]:
+        """All of p, if the kernel computes it: within a larger sum it would save nothing."""
+        if len(p.terms) != 1:
+            return
+        (t,) = p.terms
+        for place in dict.fromkeys(e for f in t.factors for e in _guarded_positions(f)):
+            mask = Iverson(place.condition)
+            if mask in t.factors:
+                yield from self._of(t, [f for f in t.factors if f is not mask], place)
+
+    @cached_property
+    def _arguments(self) -> Arguments:
+        """The position, and the numbers that it is compared with."""
+        op = self.row.operation
+        said = {display_names: name for name, display_names in self.row.names.items()}
+        places = frozenset(said[t.name] for t in op.inputs if t.kind == "int")
+        return Arguments(places, frozenset(said[p.name] for p in op.parameters))
+
+    @cached_property
+    def _place(self) -> Guard:
+        """The guarded position at which the equation reads."""
+        (place,), numbers = self._arguments.tensors, self._arguments.numbers
+        masks = (f for f in self.row.body.terms[0].factors if isinstance(f, Iverson))
+        own = next(f for f in masks if not numbers.isdisjoint(self._arguments.inside(f)))
+        return Guard(own.condition, Access(place, ()))
+
+    def _of(self, t: Term, beside: Sequence[Expr], place: Guard) -> Iterator[Instance]:
+        """The instances that read at this position; ``beside`` are the bracket's cofactors."""
+        for found in self._arguments.bind(self._place, place, {}):
+            if not self._are_integers(found):
+                continue
+            for f in beside:
+                i = self._axis(f, place)
+                if i is not None:
+                    yield from self._made(t, [g for g in beside if g is not f], place, f, i, found)
+
+    def _are_integers(self, found: Found) -> bool:
+        """True if the values of the number arguments are integers."""
+        numbers = [found[name] for name in self._arguments.numbers]
+        return all(
+            t.coef.denominator == 1
+            and all(isinstance(f, Param) and self.floats(f.name) is None for f in t.factors)
+            for number in numbers
+            for t in number.terms
+        )
+
+    def _axis(self, f: Expr, place: Guard) -> Index | None:
+        """The axis of f that this position indexes, by a read or by a delta; None if unsuitable."""
+        free = free_indices(place)
+        if self.row.cotangent:
+            if isinstance(f, Delta) and f.position is place and isinstance(f.axis, Index):
+                return f.axis if f.axis not in free else None
+            return None
+        if not isinstance(f, Access) or (axes := self.floats(f.tensor)) is None:
+            return None
+        others = [e for e in f.positions if e is not place]
+        if len(others) != len(axes) - 1 or len(others) != len(free) or set(others) != free:
+            return None
+        (i,) = rename_apart([axes[f.positions.index(place)]], free)
+        return i
+
+    def _made(
+        self, t: Term, beside: Sequence[Expr], place: Guard, f: Expr, i: Index, found: Found
+    ) -> Iterator[Instance]:
+        """The term as the kernel along this axis, with the remaining cofactors."""
+        own = (w for w in beside if isinstance(w, Access) and w.positions == (place,))
+        weight = next((w for w in own if self.floats(w.tensor) is not None), None)
+        left = poly([make_term(t.coef, (), [g for g in beside if g is not weight])])
+        bare = constant(1 / self.row.body.terms[0].coef)
+        given = {self.row.names[name]: value for name, value in found.items()}
+        given[self.row.shared] = ONE if weight is None else atom(Access(weight.tensor, (i,)))
+        if self.row.cotangent:
+            given[self.row.cotangent] = g = sum_over(mul(bare, left), t.binders)
+            seen = free_indices(place)
+            if not tensors(g) or not free_indices(g) <= seen or not seen.isdisjoint(t.binders):
+                return
+            made = atom(self._kernel(given, i))
+        elif tensors(left):
+            return
+        else:
+            given[self._read] = atom(_ungathered(f, place, i))
+            made = sum_over(mul(bare, left, atom(self._kernel(given, i, (i,)))), t.binders)
+        yield Instance(poly([t]), made)
+
+    def _kernel(self, given: Mapping[str, Poly], i: Index, binders: Axes = ()) -> Kernel:
+        return Kernel(self.row.name, tuple(given[a] for a in self.row.arguments), (i,), binders)
+
+    @cached_property
+    def _read(self) -> str:
+        """The argument that is gathered: it is read at the position."""
+        own = (t.name for t in self.row.operation.inputs if t.axes)
+        return next(name for name in own if name != self.row.shared)
+
+
+def _ungathered(f: Expr, place: Guard, i: Index) -> Access:
+    """f with the index i instead of this position."""
+    assert isinstance(f, Access)
+    return Access(f.tensor, tuple(i if e is place else e for e in f.positions))
+
+
+def _guarded_positions(f: Expr) -> Iterator[Guard]:
+    """The guarded positions of f: those of a read, or that of a delta."""
+    parts = f.positions if isinstance(f, Access) else ()
+    parts = (f.position,) if isinstance(f, Delta) else parts
+    yield from (e for e in parts if isinstance(e, Guard))
+
+
+# ------------------------------------------------------------------------------------ stack pattern
+# Instances of equations of a tensor with a short axis, each position of which is an operand.
+#
+#     y = x[0]*sigmoid(x[1])
+#     dx[t] = delta(t, 0)*g*sigmoid(x[1]) + delta(t, 1)*g*x[0]*sigmoid(x[1])*(1 - sigmoid(x[1]))
+#
+# If an axis of a tensor has the length that the equation requires, the kernel takes the whole axis.
+
+Short = Callable[[str], Mapping[int, tuple[Index, int]]]
+"""The axes of a tensor with a fixed size, by position, and that size."""
+
+
+@dataclass(frozen=True)
+class StackPattern:
+    """The equation of a kernel as a pattern; ``short`` returns the fixed-size axes of a tensor."""
+
+    row: KernelSpec
+    short: Short
+
+    @cached_property
+    def argument(self) -> str:
+        """The canonical name of the tensor with the axis."""
+        (name,) = (t.name for t in self.row.operation.inputs if t.axes)
+        return self._said[name]
+
+    @cached_property
+    def size(self) -> int:
+        """The length of the axis."""
+        (size,) = self.row.lengths.values()
+        return size
+
+    @cached_property
+    def _said(self) -> dict[str, str]:
+        return {display_names: name for name, display_names in self.row.names.items()}
+
+    def may_be_in(self, kinds: frozenset[object]) -> bool:
+        """True if an expression with nodes of these kinds may contain an instance."""
+        return self.row.functions <= kinds
+
+    def instances(self, p: Poly) -> Iterator[Instance]:
+        """The parts of p that the kernel computes."""
+        sizes = (size for name in tensors(p) for _, size in self.short(name).values())
+        if self.size not in sizes:
+            return
+        read = (e for t in p.terms for f in t.factors for e in walk(f))
+        for e in dict.fromkeys(e for e in read if isinstance(e, Access)):
+            for n, (i, size) in self.short(e.tensor).items():
+                if size == self.size and e.positions[n] is num(size - 1):
+                    yield from self._along(e, n, i, p)
+
+    def _along(self, e: Access, n: int, i: Index, p: Poly) -> Iterator[Instance]:
+        """The instances for the tensor that e reads at the last position of axis n (index i)."""
+        free = free_indices(p)
+        if self.row.along:
+            own = [j for j in free - free_indices(e) if j.extent == i.extent and not j.group]
+        else:
+            own = list(rename_apart([i], {*free, *free_indices(e)}))
+        for j in sorted(own, key=lambda j: j.name):
+            x = Access(e.tensor, (*e.positions[:n], j, *e.positions[n + 1 :]))
+            yield from self._of(x, n, j, p)
+
+    def _of(self, x: Access, n: int, i: Index, p: Poly) -> Iterator[Instance]:
+        """The instances for this argument, one for each possible cofactor of its first term."""
+
+        def become(part: Expr) -> Poly | None:
+            if not isinstance(part, Access) or part.tensor != self.argument:
+                return None
+            (place,) = part.positions
+            return atom(Access(x.tensor, (*x.positions[:n], place, *x.positions[n + 1 :])))
+
+        every = as_poly(
+            instantiate_atoms(substitute(self._bare, dict.fromkeys(self.row.formals, i)), become)
+        )
+        made = [
+            instance
+            for s in p.terms
+            if (beside := term_quotient(s, every.terms[0])) is not None
+            and (instance := self._made(s, beside, every, x, i)) is not None
+            and all(t in p.terms for t in instance.whole.terms)
+        ]
+        if len(made) > 1:
+            whole = add(*(m.whole for m in made))
+            if all(t in p.terms for t in whole.terms):
+                yield Instance(whole, add(*(m.made for m in made)))
+        yield from made
+
+    @cached_property
+    def _bare(self) -> Poly:
+        """The equation for the cotangent 1."""
+        bare = self._said.get(self.row.cotangent)
+        return poly(
+            make_term(t.coef, (), [f for f in t.factors if getattr(f, "tensor", "") != bare])
+            for t in self.row.body.terms
+        )
+
+    def _made(self, s: Term, beside: Term, every: Poly, x: Access, i: Index) -> Instance | None:
+        """The kernel with its cofactor; a cotangent is the whole cofactor."""
+        rest = poly([make_term(beside.coef, (), beside.factors)])
+        whole = sum_over(mul(rest, every), s.binders)
+        if not self.row.cotangent:
+            kernel = Kernel(self.row.name, (as_poly(x),), (i,), (i,))
+            return Instance(whole, sum_over(mul(rest, atom(kernel)), s.binders))
+        g = sum_over(rest, s.binders)
+        if not free_indices(g) <= free_indices(x) - {i}:
+            return None
+        given = {self.row.cotangent: g, self.row.names[self.argument]: as_poly(x)}
+        kernel = Kernel(self.row.name, tuple(given[a] for a in self.row.arguments), (i,))
+        return Instance(whole, poly([make_term(Fraction(1), (), [kernel])]))

@@ -1,0 +1,101 @@
+"""Types of what the bodies of an operation are given, with sizes as formulas of its letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from derive.algebra.expr import Add, Call, Composite, Expr, Index, Mul, Num, Param, Size
+from derive.algebra.poly import ONE, Poly, atom, constant
+from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
+from derive.program.program import Program
+from derive.program.shape_rules import Shape, elements, formula, whole
+from derive.program.types import NUMBER, TensorType, Types
+
+
+class SizeFormulas:
+    """Sizes as formulas: a fixed size is a number, a composite axis is a product.
+
+    ``defined`` has the sizes that follow from others, and ``letters`` maps their formulas to
+    letters.
+    """
+
+    def __init__(self, op: Operation) -> None:
+        self._sizes = {e.name: e.size for e in op.extents}
+        self.defined = {e.name: formula(e.size, self._letter) for e in op.extents if e.size}
+        named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
+        self.letters = {self.defined[name]: atom(Size(name)) for name in named}
+
+    def shape(self, axes: Iterable[Expr]) -> Shape:
+        """Return the sizes of the axes."""
+        return tuple(map(self._axis, axes))
+
+    def _axis(self, axis: Expr) -> Poly:
+        match axis:
+            case Index():
+                return self._letter(Size(axis.extent))
+            case Composite(args):
+                return elements(self.shape(args))
+        return ONE
+
+    def _letter(self, e: Expr) -> Poly:
+        size = self._sizes[e.extent] if isinstance(e, Size) else None
+        return formula(size, self._letter) if isinstance(size, Num | Mul) else atom(e)
+
+
+def tensor_types(op: Operation) -> dict[str, TensorType]:
+    """Return the types of the inputs and the equations."""
+    shape = SizeFormulas(op).shape
+    inputs = {t.name: TensorType(shape(t.axes), t.kind) for t in op.inputs}
+    return inputs | {e.name: TensorType(shape(e.axes), e.kind) for e in op.equations}
+
+
+def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
+    """Return (the shapes of inputs, the shapes of equations)."""
+    shape = SizeFormulas(op).shape
+    inputs = {t.name: shape(t.axes) for t in op.inputs}
+    return inputs, {e.name: shape(e.axes) for e in op.equations}
+
+
+def forward_types(op: Operation) -> Types:
+    """Return the types of what the forward is given."""
+    return Types(SizeFormulas(op).letters, given_values(op))
+
+
+def backward_types(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Types:
+    """Return the types of what the backward is given, given the outputs of the forward."""
+    return Types(SizeFormulas(op).letters, backward_values(op, program, outputs))
+
+
+def given_values(op: Operation) -> dict[str, Any]:
+    """Return the values of inputs and parameters; groups are one axis, flags are unset."""
+    found: dict[str, Any] = {}
+    types = tensor_types(op)
+    for t in op.inputs:
+        found[t.name] = types[t.name]
+    for p in op.parameters:
+        match p:
+            case AxisOf(name, index):
+                home = next(t.axes for t in op.inputs if index in t.axes)
+                found[name] = constant(home.index(index))
+            case KeepDim(name):
+                found[name] = False
+            case SizeOf(name, extent):
+                found[name] = atom(Size(extent))
+            case _:
+                integer = getattr(p, "integer", False)
+                found[p.name] = whole(Param(p.name)) if integer else NUMBER
+    return found
+
+
+def backward_values(op: Operation, program: Program, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of saved tensors, of the setup and of cotangents."""
+    given = given_values(op)
+    available = {**given, **outputs}
+    setup = Types(SizeFormulas(op).letters, available)
+    setup.run(program.setup)
+    names = (*program.kept_parameters, *(s.name for s in program.saved))
+    values = {name: setup.known.get(name) for name in program.kept_groups}
+    values |= {name: available[name] for name in names}
+    values |= {f"{name}_shape": given[name].shape for name in program.kept_shapes}
+    return values | {c: available[o] for o, c in program.cotangents if c is not None}

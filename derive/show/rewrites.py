@@ -1,0 +1,452 @@
+"""Rewrite gradients for display: names of powers, merged quotients, and simplified sums."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import permutations, product
+from math import prod
+
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Mul,
+    Num,
+    Param,
+    Pow,
+    Reduce,
+    Rel,
+    Size,
+    Where,
+    factors_of,
+    free_indices,
+    indices_of,
+    num,
+    product_of,
+    sort_key,
+    sum_of,
+    walk,
+)
+from derive.algebra.poly import raised
+from derive.algebra.substitution import rename_apart, replace_inside_out, substitute
+from derive.show.identities import beside_deltas, form, nonzero
+from derive.show.legible import legible, map_legible
+
+# ------------------------------------------------------------------------------------------- powers
+# Express powers in gradients by the name of an equation that computes a power.
+#
+#     y = b**(1/p)            b**(1/p - 1)*a**(p - 1)     (a/y)**(p - 1)
+#     y = x*b**(-p)           x*b**(-p - 1)               y/b
+#
+# for positive parameters: if b is 0, both sides of the second are infinite.
+
+
+@dataclass(frozen=True)
+class Power:
+    """An equation name = scale*beside*base**exponent, or 0 if ``asked`` is 0."""
+
+    name: Access
+    base: Expr
+    exponent: Polynomial
+    scale: Fraction
+    beside: tuple[Expr, ...]
+    asked: Expr | None
+
+
+def power_of(name: Access, body: Expr) -> Power | None:
+    """Return the equation as a power with a symbolic exponent, or None."""
+    asked, e = None, legible(body)
+    match e:
+        case Where(Rel("==", x, zero), nothing, value) if zero is nothing is num(0):
+            asked, e = x, value
+    powers = list(_symbolic(factors_of(e)))
+    if len(powers) != 1:
+        return None
+    ((whole, base, exponent),) = powers
+    scale, rest = _split_numbers([f for f in factors_of(e) if f is not whole])
+    return Power(
+        name,
+        _power_normal_form(base),
+        form(exponent),
+        scale,
+        tuple(map(_power_normal_form, rest)),
+        asked,
+    )
+
+
+def _split_numbers(factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
+    """Return (product of the numbers, other factors)."""
+    numbers = [f.value for f in factors if isinstance(f, Num)]
+    return prod(numbers, start=Fraction(1)), [f for f in factors if not isinstance(f, Num)]
+
+
+def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
+    """Replace powers in e by the names of these equations; return e if none matches."""
+
+    def visit(part: Expr) -> Expr:
+        for p in powers if isinstance(part, Mul) else ():
+            assert isinstance(part, Mul)
+            part = _power_by_name(part, p) or part
+        return part
+
+    return map_legible(e, visit) if powers else e
+
+
+def _symbolic(factors: Sequence[Expr]) -> Iterator[tuple[Expr, Expr, Expr]]:
+    """Yield (factor, base, exponent) for each power with a symbolic exponent."""
+    for f in factors:
+        if isinstance(f, Pow) and not isinstance(f.exponent, Num):
+            yield f, f.base, f.exponent
+        elif isinstance(f, Call) and f.function == "pow":
+            base, exponent = f.args
+            yield f, base, exponent
+
+
+def _matching_bases(given: Power, base: Expr) -> Iterator[Power]:
+    """Yield the equation at the indices where its base equals ``base``."""
+    free = sorted(free_indices(base), key=sort_key)
+    axes = [i for i in given.name.positions if isinstance(i, Index)]
+    alike = ([k for k in free if (k.extent, k.group) == (i.extent, i.group)] for i in axes)
+    for at in product(*alike):
+        names: dict[Index, Expr] = dict(zip(axes, at, strict=True))
+        whole = _power_normal_form(base)
+        if _power_normal_form(substitute(given.base, names)) is whole:
+            beside = tuple(_power_normal_form(substitute(f, names)) for f in given.beside)
+            asked = given.asked and substitute(given.asked, names)
+            name = substitute(given.name, names)
+            yield replace(given, name=name, base=whole, beside=beside, asked=asked)
+
+
+def _power_by_name(e: Mul, given: Power) -> Expr | None:
+    for _, base, _ in _symbolic(e.args):
+        for p in _matching_bases(given, base):
+            made = _with_name(e, p)
+            if made is not None:
+                return made
+    return None
+
+
+def _with_name(e: Mul, p: Power) -> Expr | None:
+    if p.asked is not None and Iverson(Rel("!=", p.asked, num(0))) not in e.args:
+        return None
+    found = list(_symbolic(e.args))
+    for whole, base, exponent in found:
+        if _power_normal_form(base) is not p.base:
+            continue
+        rest = [f for f in e.args if f is not whole]
+        more = (form(exponent) - p.exponent).number
+        if more is None or more.denominator != 1:
+            continue
+        scale, others = _split_numbers(rest)
+        left = _factors_minus(others, p.beside) if more and p.exponent.sign == -1 else None
+        if left is not None:
+            number = [Num(scale / p.scale)] if scale != p.scale else []
+            return product_of([*number, *left, p.name, Pow(base, Num(more))])
+        root = _reciprocal_parameter(p.exponent)
+        if root is not None and not p.beside and p.scale == 1 and more == -1:
+            turned = form(root) - Polynomial.of(1)
+            for other, a, n in found:
+                if other is not whole and form(n) == turned:
+                    quotient = Pow(Mul((a, Pow(p.name, num(-1)))), n)
+                    # The equation divides by p, so p is nonzero wherever it has a value.
+                    kept = [f for f in rest if nonzero(f) is not root]
+                    return product_of([quotient if f is other else f for f in kept])
+    return None
+
+
+def _reciprocal_parameter(exponent: Polynomial) -> Param | None:
+    """Return p if the exponent is 1/p, else None."""
+    match list(exponent.terms.items()):
+        case [((Pow(Param() as p, Num() as n),), value)] if n is num(-1) and value == 1:
+            return p
+    return None
+
+
+def _factors_minus(factors: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr] | None:
+    """Return the factors minus ``gone``, or None if one of these is missing."""
+    left = list(factors)
+    for g in gone:
+        same = next((f for f in left if _power_normal_form(f) is g), None)
+        if same is None:
+            return None
+        left.remove(same)
+    return left
+
+
+def _power_normal_form(e: Expr) -> Expr:
+    """Return a normal form of e: sorted operands, one form of powers, numbered bound indices."""
+
+    def visit(part: Expr) -> Expr:
+        if isinstance(part, Add | Mul):
+            return type(part)(tuple(sorted(part.args, key=sort_key)))
+        if isinstance(part, Reduce):
+            names = {i: Index(f"_{n}", i.extent, i.group) for n, i in enumerate(part.indices)}
+            body = _power_normal_form(substitute(part.body, {**names}))
+            return Reduce(part.kind, tuple(names.values()), body, part.condition)
+        return Pow(*part.args) if isinstance(part, Call) and part.function == "pow" else part
+
+    return replace_inside_out(e, visit)
+
+
+# ------------------------------------------------------------------------------------------- bounds
+# Merge quotients by x and by max(x, e), where a bracket selects between the two.
+#
+# a/max(x, e) + [x ≥ e]*b/x       (a + [x ≥ e]*b)/max(x, e)
+
+
+def bounded(e: Expr) -> Expr:
+    """Merge quotients by x and by max(x, e) into one; return e if nothing changed."""
+    if not any(isinstance(part, Call) and part.function == "clamp" for part in walk(e)):
+        return e
+    return map_legible(
+        e, lambda part: _merge_bounded_quotients(part) if isinstance(part, Add) else part
+    )
+
+
+def _merge_bounded_quotients(e: Add) -> Expr:
+    terms = [_exponents_by_base(a) for a in e.args]
+    changed = False
+    for bound in dict.fromkeys(b for t in terms for b, n in t.items() if _is_bound(b) and n < 0):
+        assert isinstance(bound, Call)
+        x, least = bound.args
+        for t in terms:
+            if Iverson(Rel(">=", x, least)) in t and x in t:
+                t[bound] = t.get(bound, Fraction(0)) + t.pop(x)
+                changed = True
+    return _factor_exponents(terms) if changed else e
+
+
+def _is_bound(e: Expr) -> bool:
+    return isinstance(e, Call) and e.function == "max"
+
+
+def _exponents_by_base(e: Expr) -> dict[Expr, Fraction]:
+    """Return base -> exponent of a product; a number is a base of its own."""
+    found: dict[Expr, Fraction] = {}
+    for f in factors_of(e):
+        base, n = f, Fraction(1)
+        if isinstance(f, Pow) and isinstance(f.exponent, Num):
+            base, n = f.base, f.exponent.value
+        found[base] = found.get(base, Fraction(0)) + n
+    return found
+
+
+def _factor_exponents(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
+    """Return the sum of the terms with their common factors pulled out."""
+    outside: dict[Expr, Fraction] = {}
+    for base, n in terms[0].items():
+        every = [t.get(base, Fraction(0)) for t in terms]
+        if isinstance(base, Num | Iverson) or not (max(every) < 0 or min(every) > 0):
+            continue
+        outside[base] = max(every) if n < 0 else min(every)
+    left = [{b: n - outside.get(b, 0) for b, n in t.items()} for t in terms]
+    return product_of(
+        [*_factors_of_powers(outside), Add(tuple(product_of(_factors_of_powers(t)) for t in left))]
+    )
+
+
+def _factors_of_powers(powers: dict[Expr, Fraction]) -> list[Expr]:
+    return [raised(base, n) for base, n in powers.items() if n]
+
+
+# --------------------------------------------------------------------------------------------- sums
+# Simplify sums for display: gathers, means, and common factors.
+#
+#     sum[v]([s == v]*x[v])               x[s]                (0 where s is no v)
+#     a*sum[k](w*x) + sum[k](w*y)         sum[k](w*(a*x + y))
+#     1/size(k)*sum[k](x)                 mean[k](x)          (nan where k has no values)
+#
+# The code keeps the left sides, so no difference with more axes than its operands is formed.
+
+
+def with_means(e: Expr) -> Expr:
+    """Replace sums over k divided by size(k) by means; nan where k has no values."""
+    return replace_inside_out(e, _sum_as_mean)
+
+
+def _sum_as_mean(e: Expr) -> Expr:
+    for total in factors_of(e) if isinstance(e, Mul) else ():
+        if isinstance(total, Reduce) and total.kind == "sum" and total.condition is None:
+            left = list(factors_of(e))
+            below = [Pow(Size(i.extent), num(-1)) for i in total.indices]
+            if all(below.count(b) <= left.count(b) for b in below):
+                for b in below:
+                    left.remove(b)
+                left[left.index(total)] = Reduce("mean", total.indices, total.body)
+                return _sum_as_mean(product_of(left))
+    return e
+
+
+# Gathers
+
+
+def gathered(e: Expr, integers: Collection[str]) -> Expr:
+    """Replace a sum over v with a factor [s = v], s an integer tensor, by its term at v = s."""
+    reads: set[Expr] = set()
+
+    def visit(part: Expr) -> Expr:
+        if isinstance(part, Mul) and not reads.isdisjoint(part.args):
+            # A product prints its sums last; the gathered factors now go first.
+            args = sorted(part.args, key=lambda a: (not isinstance(a, Num), a not in reads))
+            return product_of([f for a in args for f in factors_of(a)])
+        found = _gather_reduce(part, integers)
+        if found is not part and not isinstance(found, Reduce):
+            reads.add(found)
+        return found
+
+    return replace_inside_out(e, visit)
+
+
+def _gather_reduce(e: Expr, integers: Collection[str]) -> Expr:
+    if not isinstance(e, Reduce) or e.kind != "sum" or e.condition is not None:
+        return e
+    for bracket in factors_of(e.body):
+        for v, s in _named_positions(bracket, e.indices):
+            if s.tensor not in integers:
+                continue
+            rest = product_of([a for a in factors_of(e.body) if a is not bracket])
+            if _is_read_at(rest, v):
+                body, left = substitute(rest, {v: s}), tuple(i for i in e.indices if i is not v)
+                return _gather_reduce(Reduce("sum", left, body), integers) if left else body
+    return e
+
+
+def _named_positions(bracket: Expr, indices: Sequence[Index]) -> Iterator[tuple[Index, Access]]:
+    """Yield (v, s) if the bracket is [s = v] for an index v and a tensor s."""
+    c = bracket.condition if isinstance(bracket, Iverson) else None
+    if isinstance(c, Rel) and c.op == "==":
+        for v, s in ((c.left, c.right), (c.right, c.left)):
+            if v in indices and isinstance(s, Access) and v not in free_indices(s):
+                assert isinstance(v, Index)
+                yield v, s
+
+
+def _is_read_at(e: Expr, v: Index) -> bool:
+    """True if a factor is a tensor read at v, so that it implies that s is a valid v."""
+    return any(isinstance(a, Access) and v in a.positions for a in factors_of(e))
+
+
+# What sums share
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A product of outside factors and a sum, or mean, of inside factors."""
+
+    kind: str
+    indices: tuple[Index, ...]
+    outside: list[Expr]
+    inside: list[Expr]
+
+
+def merged(e: Expr) -> Expr:
+    """Merge sums that share factors, where the remainders are short."""
+    read = replace_inside_out(e, _read_beside_deltas)
+    found = replace_inside_out(
+        read, lambda part: _merge_sum_pair(part) if isinstance(part, Add) else part
+    )
+    return e if found is read else found
+
+
+def _read_beside_deltas(e: Expr) -> Expr:
+    return product_of(beside_deltas(e.args)) if isinstance(e, Mul) else e
+
+
+def _merge_sum_pair(e: Add) -> Expr:
+    sums = {n: s for n, a in enumerate(e.args) if (s := _as_sum(a)) is not None}
+    for one, two in permutations(sums, 2):
+        whole = _one_sum(sums[one], sums[two]) if one < two else None
+        if whole is not None:
+            rest = [a for n, a in enumerate(e.args) if n not in (one, two)]
+            made = sum_of([*rest, whole])
+            return _merge_sum_pair(made) if isinstance(made, Add) else made
+    return _number_apart(e)
+
+
+def _number_apart(e: Add) -> Expr:
+    """Factor out a common number: 4*a - 4*b is 4*(a - b)."""
+    numbers = [a.args[0] if isinstance(a, Mul) else a for a in e.args]
+    sizes = {abs(n.value) if isinstance(n, Num) else Fraction(1) for n in numbers}
+    size = sizes.pop()
+    if sizes or size == 1:
+        return e
+    signs = (Num(n.value / size) for n in numbers if isinstance(n, Num))
+    rest = [factors_of(a)[1:] for a in e.args]
+    terms = (
+        product_of([*((n,) if n.value < 0 else ()), *f]) for n, f in zip(signs, rest, strict=True)
+    )
+    return Mul((Num(size), Add(tuple(terms))))
+
+
+def _as_sum(e: Expr) -> _Sum | None:
+    found = [a for a in factors_of(e) if isinstance(a, Reduce)]
+    if len(found) != 1 or found[0].kind not in ("sum", "mean") or found[0].condition is not None:
+        return None
+    outside = [a for a in factors_of(e) if a is not found[0]]
+    return _Sum(found[0].kind, found[0].indices, outside, list(factors_of(found[0].body)))
+
+
+def _one_sum(a: _Sum, b: _Sum) -> Expr | None:
+    """Return a + b as one sum, or None."""
+    if a.kind != b.kind or len(a.indices) != len(b.indices):
+        return None
+    # Factors outside a sum may use the letters that are bound in it.
+    indices = rename_apart(a.indices, [*indices_of((*a.outside, *b.outside)), *b.indices])
+    first = _renamed_summand(a, indices)
+    for order in permutations(indices):
+        second = _renamed_summand(b, order)
+        shared = _common(first, second)
+        left = (
+            _remaining_summand(a, first, shared, b.outside),
+            _remaining_summand(b, second, shared, a.outside),
+        )
+        if frozenset(indices) <= indices_of(shared) and None not in left:
+            inside = product_of([*shared, Add(tuple(x for x in left if x is not None))])
+            outside = _common(a.outside, b.outside)
+            return product_of([*outside, Reduce(a.kind, indices, inside)])
+    return None
+
+
+def _renamed_summand(s: _Sum, indices: Sequence[Index]) -> list[Expr]:
+    """Return the inside factors with these indices, or [] if extents differ."""
+    pairs = dict(zip(s.indices, indices, strict=True))
+    alike = all((i.extent, i.group) == (j.extent, j.group) for i, j in pairs.items())
+    return [substitute(x, {**pairs}) for x in s.inside] if alike else []
+
+
+def _common(a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
+    left, found = list(b), []
+    for x in a:
+        if x in left:
+            left.remove(x)
+            found.append(x)
+    return found
+
+
+def _list_difference(a: Sequence[Expr], gone: Sequence[Expr]) -> list[Expr]:
+    left = list(a)
+    for x in gone:
+        left.remove(x)
+    return left
+
+
+def _remaining_summand(
+    s: _Sum, inside: list[Expr], shared: list[Expr], other: list[Expr]
+) -> Expr | None:
+    """Return the remaining factors to move inside the sum.
+
+    None if a tensor from outside would multiply inside factors.
+    """
+    outer, inner = (
+        _list_difference(s.outside, _common(s.outside, other)),
+        _list_difference(inside, shared),
+    )
+    if inner and any(isinstance(p, Access) and p.positions for x in outer for p in walk(x)):
+        return None
+    return product_of([*outer, *inner])

@@ -1,0 +1,148 @@
+"""The hand-written backward as equations beside the derived ones."""
+
+import pytest
+import torch
+from kit.functions import EXAMPLES, OPERATIONS, CrossEntropy, Linear, Softmax
+from kit.seeded import seeded
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+import derive
+
+# ----------------------------------------------------------------------------------------- backward
+
+
+class _MeanAndVariance(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x.mean(-1)
+        v = ((x - m[..., None]) ** 2).mean(-1)
+        ctx.save_for_backward(x, m)
+        return m, v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gm, gv):
+        x, m = ctx.saved_tensors
+        n = x.shape[-1]
+        return gm[..., None] / n + gv[..., None] * (x - m[..., None]) / n
+
+
+class RootMeanSquare(Function):
+    @staticmethod
+    def forward(x, w, eps):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * w
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w, ctx.eps = inputs
+        ctx.save_for_backward(x, w)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        rstd = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + ctx.eps)
+        dot = (g * w * x).mean(-1, keepdim=True)
+        dx = rstd * (g * w) - rstd**2 * x * dot
+        return dx, (g * x * rstd).sum(0), None
+
+
+class Several(Function):
+    @staticmethod
+    def forward(ctx, *args):
+        a, b = args
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, *grads):
+        _, b = ctx.saved_tensors
+        return grads[0] * b, grads[0] * b
+
+
+def test_the_gradients_that_are_wrong_stand_beside_the_derived_ones():
+    report = derive.audit(RootMeanSquare, torch.randn(3, 5), torch.randn(5), 1e-6)
+    assert report.written == (
+        "rstd[n] = 1/√(mean[c](x[n,c]²) + eps)",
+        "dot[n] = mean[c](g[n,c]·w[c]·x[n,c])",
+        "grad_x[n,c] = rstd[n]·g[n,c]·w[c] − rstd[n]²·x[n,c]·dot[n]",
+    )
+    assert "\nwritten\n  rstd[n] = " in str(report)
+
+
+def test_of_several_outputs_and_under_a_private_name():
+    report = derive.audit(_MeanAndVariance, torch.randn(3, 5))
+    assert report.written == ("grad_x[n,c] = gm[n]/size(c) + gv[n]·(x[n,c] − m[n])/size(c)",)
+    assert "the factor 2 is missing" in report.rows[0].wrong
+
+
+def test_of_arguments_without_names():
+    report = derive.audit(Several, torch.randn(3), torch.randn(3))
+    assert [row.input for row in report.rows] == ["args[0]", "args[1]"]
+    assert report.written == ("grad_args1[c] = grads0[c]·args1[c]",)
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "new", "said"),
+    [
+        (
+            Linear,
+            "grad_output @ weight",
+            "-grad_output @ weight",
+            "(−grad_output[n,o]·weight[o,k])",
+        ),
+        (Softmax, "s * (g - inner)", "s * g", "grad_x[n,c] = "),
+        (CrossEntropy, "-= 1", "+= 1", "grad_output·"),
+    ],
+)
+def test_of_seeded_mistakes(function, old, new, said):
+    report = derive.audit(
+        seeded(function, old, new), *EXAMPLES[function], reference=OPERATIONS[function]
+    )
+    assert said in report.written[-1], report.written
+
+
+def test_a_right_one_and_one_that_is_not_read_have_none():
+    class Opaque(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return torch.from_numpy(3 * g.detach().numpy())
+
+    assert derive.audit(Softmax, *EXAMPLES[Softmax]).written == ()
+    report = derive.audit(Opaque, torch.randn(3))
+    assert not report.right and report.written == ()
+
+
+def test_a_backward_of_too_many_gradients_says_how_many():
+    class More(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2, g
+
+    report = derive.audit(More, torch.randn(3))
+    assert report.rows[0].wrong == "backward returns 2 gradients where forward takes 1 arguments"
+
+
+def test_a_cotangent_that_is_changed_in_place_is_said_once():
+    class InPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g.mul_(x.cos())
+
+    report = derive.audit(InPlace, torch.randn(4))
+    assert report.rows[0].wrong == "the cotangent g is changed in place by backward"

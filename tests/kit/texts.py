@@ -1,0 +1,18 @@
+"""Modules as a folder has them: they call the runtime beside them, as ``rt.where(..)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derive import api
+from derive.memory import imported
+from derive.module import runtime
+from derive.notation.operation import Operation
+
+rt = imported("_runtime", runtime.runtime())
+"""The runtime as a module."""
+
+
+def source(op: Operation, *options: Any, **named: Any) -> str:
+    """The source of an operation in this form."""
+    return api.source(op, *options, **named, standalone=False)

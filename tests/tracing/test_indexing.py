@@ -1,0 +1,102 @@
+"""Elements that a mask of one axis holds, and others after them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+from derive.tracing.read import reading
+
+# ------------------------------------------------------------------------------------------- ragged
+
+
+def r(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+EDGES = torch.tensor([[0, 1, 2, 3, 1, 2, 0], [1, 1, 0, 3, 2, 2, 3]])
+MASK = torch.tensor([True, False, True, True, False])
+
+
+def without_loops(x, e):
+    e = e[:, e[0] != e[1]]
+    return torch.zeros_like(x).index_add(0, e[1], x[e[0]])
+
+
+def with_own_loops(x, e):
+    n = x.shape[0]
+    e = e[:, e[0] != e[1]]
+    own = torch.arange(n).view(1, -1).repeat(2, 1)
+    source, target = torch.cat([e, own], 1)
+    degree = x.new_zeros(n).scatter_add_(0, target, torch.ones(source.shape[0]))
+    norm = degree.pow(-0.5)
+    w = norm[source] * norm[target]
+    return torch.zeros_like(x).index_add(0, target, x[source] * w[:, None])
+
+
+def attention(x, a, e):
+    n = x.shape[0]
+    e = e[:, e[0] != e[1]]
+    source, target = torch.cat([e, torch.arange(n).expand(2, n)], 1)
+    s = torch.tanh((x[source] * a).sum(-1) + x[target].sum(-1))
+    top = torch.zeros(n).scatter_reduce(0, target, s.detach(), "amax", include_self=False)
+    p = (s - top[target]).exp()
+    total = torch.zeros(n).scatter_add(0, target, p) + 1e-16
+    return torch.zeros_like(x).index_add(0, target, x[source] * (p / total[target])[:, None])
+
+
+def scaled_in_place(x, m):
+    part = x[:, m]
+    part *= 2
+    return part.sum() * x
+
+
+def from_two(x, e, m):
+    e = torch.cat([e[:, m], e[:, ~m]], 1)
+    return torch.zeros_like(x).index_add(0, e[1], x[e[0]] * 2)
+
+
+READ = [
+    (without_loops, (r(4, 3), EDGES), "sum[m | h[m] and e[1,m] == n](x[e[0,m],c])"),
+    (with_own_loops, (r(4, 3), EDGES), "](x[e[0,m],c]*w[m]) + x[n,c]*w2[n]"),
+    (attention, (r(4, 3), r(3), EDGES), "top[n] = where("),
+    (from_two, (r(4, 3), EDGES[:, :5], MASK), "not m["),
+    (lambda x, m: (x[:, m] * 2).sum(), (r(3, 5), MASK), "sum[n,c | m[c]](x[n,c]*2)"),
+    (lambda x, m: torch.ones(x[:, m].shape[1]).sum() * x, (r(3, 5), MASK), "sum[c2 | m[c2]](1)"),
+    (scaled_in_place, (r(3, 5), MASK), "| m["),
+    (lambda x, m: x[:, m].sum(1), (r(3, 5), MASK), "sum[c | m[c]](x[n,c])"),
+]
+
+
+@pytest.mark.parametrize(("function", "examples", "said"), READ)
+def test_a_sum_is_that_where_the_mask_holds(function, examples, said):
+    assert said in reading(function, *examples, name="f", comments=False).text
+
+
+def changed_in_place(x, m):
+    part = x[:, m]
+    first = part[0]
+    part *= 2
+    return first.sum() * part.sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        changed_in_place,
+        lambda x, m: x[:, m],
+        lambda x, m: x[:, m][:, 0],
+        lambda x, m: x[:, m].cumsum(1).sum(),
+        lambda x, m: x[:, m].mean(1),
+        lambda x, m: (x[:, m] * x[:, ~m]).sum(),
+        lambda x, m: torch.softmax(x[:, m], 1).sum(),
+        lambda x, m: x[:, m].flip(1) @ torch.ones(2),
+        lambda x, m: torch.ones(3) @ x[:, m].t(),
+        lambda x, m: x[:, m] @ x[:, m].t(),
+        lambda x, m: x[:, m].t().reshape(-1)[0] * x,
+    ],
+)
+def test_what_depends_on_their_number_or_order_is_refused(function):
+    with pytest.raises(derive.DeriveError):
+        derive.read_torch(function, r(3, 5), MASK)

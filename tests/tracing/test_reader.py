@@ -1,0 +1,77 @@
+"""Operations that are not in index notation: which, where, and what to do instead."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+
+# -------------------------------------------------------------------------------------- unsupported
+
+
+def top(x):
+    return x.topk(2, 1).values * 2
+
+
+def ordered(x):
+    values, places = x.sort(1)
+    return values + places
+
+
+def middle(x):
+    return x - x.median(1, keepdim=True).values
+
+
+def noisy(x):
+    return x + torch.randn_like(x)
+
+
+def drawn(x):
+    return x * torch.bernoulli(torch.sigmoid(x))
+
+
+def found(x):
+    return x[(x > 0).nonzero(as_tuple=True)]
+
+
+def counted(x):
+    return x.sum() * torch.unique(x).sum()
+
+
+def turned(x):
+    return torch.view_as_complex(x.reshape(4, 2, 2)).abs()
+
+
+def spectrum(x):
+    return torch.fft.rfft(x).abs()
+
+
+def inverted(x):
+    return torch.linalg.inv(x) @ x
+
+
+def volume(x):
+    return torch.linalg.slogdet(x)[1]
+
+
+SAID = {
+    top: "topk is not supported: .*positions as an integer argument",
+    ordered: "sort is not supported: .*positions",
+    middle: "median is not supported: .*positions",
+    noisy: "randn_like is not supported: it draws random numbers; .*argument",
+    drawn: "bernoulli is not supported: it draws random numbers",
+    found: "depends on the values",
+    counted: "depends on the values",
+    turned: "complex tensors are not supported; write the real",
+    spectrum: "complex|Fourier",
+    inverted: "a matrix decomposition or linear solve",
+    volume: "a matrix decomposition or linear solve",
+}
+
+
+@pytest.mark.parametrize("function", SAID)
+def test_what_is_refused_says_which_where_and_what_to_do(function):
+    with pytest.raises(derive.DeriveError, match=SAID[function]) as error:
+        derive.read_torch(function, torch.randn(4, 4) + 3 * torch.eye(4))
+    assert "test_reader.py:" in str(error.value)
