@@ -9,7 +9,6 @@ Two values get different words before they get numbers.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -60,19 +59,13 @@ class Names:
         fixed = [*program.inputs, *program.outputs, *program.statistics]
         fixed += [name for _, name in program.cotangents if name is not None]
         numbers = program.parameters
-
-        def entries(body: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
-            made = self._renamed([entry.line for entry in body], fixed, numbers)
-            named = (replace(x, line=line) for x, line in zip(body, made, strict=True))
-            return tuple(x for x in named if not _is_empty(x.line))
-
         return replace(
             program,
             forward=self.in_lines(program.forward, fixed, numbers),
             composed=self.in_lines(program.composed, fixed, numbers),
             forward_in_place=self.in_lines(program.forward_in_place, fixed, numbers),
-            backward=entries(program.backward),
-            first_order=entries(program.first_order),
+            backward=self.in_entries(program.backward, fixed, numbers),
+            first_order=self.in_entries(program.first_order, fixed, numbers),
         )
 
     def in_tangent(self, tangent: Tangent | None, program: Program) -> Tangent | None:
@@ -92,20 +85,28 @@ class Names:
         made = self._renamed(lines, fixed, numbers)
         return tuple(line for line in made if not _is_empty(line))
 
+    def in_entries(
+        self, body: Sequence[BackwardLine], fixed: Iterable[str], numbers: Collection[str] = ()
+    ) -> tuple[BackwardLine, ...]:
+        """Return the lines of a backward with names for their values."""
+        made = self._renamed([entry.line for entry in body], fixed, numbers)
+        named = (replace(x, line=line) for x, line in zip(body, made, strict=True))
+        return tuple(x for x in named if not _is_empty(x.line))
+
     def _renamed(
         self, lines: Sequence[Line], fixed: Iterable[str], numbers: Collection[str]
     ) -> list[Line]:
         """Return the lines; one that only repeats another name is x = x."""
-        written = Counter(line.name for line in lines)
-        used = {*self.taken, *fixed, *numbers, *written}
+        used = {*self.taken, *fixed, *numbers, *(line.name for line in lines)}
         used.update(n for line in lines for n in names_in(line.code))
         new: dict[Code, Code] = {}
         words, result = _Words(frozenset(numbers)), []
+        varying = _varying(lines)
         for line in lines:
             code, name = replaced(line.code, new), line.name
             if Name(name) in new:
                 (name,) = names_in(new[Name(name)])
-            elif not line.kept and isinstance(code, Name) and written[code.id] < 2:
+            elif not line.kept and isinstance(code, Name) and code.id not in varying:
                 name = code.id
             elif not line.kept and self._is_vague(name):
                 every = words.candidates(code)
@@ -113,7 +114,6 @@ class Names:
                 words.add(name, code)
             if name != line.name:
                 used.add(name)
-                written[name] += 1
                 new[Name(line.name)] = Name(name)
             result.append(replace(line, name=name, code=code))
         return result
@@ -122,6 +122,18 @@ class Names:
         """True if a generated name does not say what it is."""
         bare = name.rstrip("0123456789")
         return name not in self.shown and (bare != name or bare in (VALUE, *_VAGUE))
+
+
+def _varying(lines: Sequence[Line]) -> set[str]:
+    """Return the names that are written again, or after they are read."""
+    known: set[str] = set()
+    found: set[str] = set()
+    for line in lines:
+        known.update(names_in(line.code))
+        if line.name in known:
+            found.add(line.name)
+        known.add(line.name)
+    return found
 
 
 def _is_empty(line: Line) -> bool:
