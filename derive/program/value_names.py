@@ -151,11 +151,15 @@ class _Words:
     """The parameters, which are no tensors."""
     short: dict[str, str] = field(default_factory=dict)
     """What stands for a generated name in other names."""
+    positions: set[str] = field(default_factory=set)
+    """The names of positions along an axis."""
     only_tensors: bool = False
     """True if each operand is named by its first tensor."""
 
     def add(self, name: str, code: Code) -> None:
         """Note the name of a value."""
+        if _is_position(code):
+            self.positions.add(name)
         self.short[name] = name if len(name) <= _SHORT else self.subject(code)
 
     def candidates(self, code: Code) -> Iterator[str]:
@@ -184,6 +188,8 @@ class _Words:
             return f"safe_{self.operand(code.left)}"
         code = _plain(code)
         match code:
+            case Conditional(_, then, Literal() as other) if _number(other) not in ("", "zero"):
+                return f"safe_{self.operand(then)}"
             case Conditional(_, then, other):
                 return self.phrase(then if other is NONE or _number(other) else other)
             case Binary():
@@ -238,6 +244,10 @@ class _Words:
         """Return a name as a part of another one."""
         return self.short.get(name) or _clean(name)
 
+    def _is_position(self, code: Code) -> bool:
+        bare = _bare(code)
+        return _is_position(bare) or (isinstance(bare, Name) and bare.id in self.positions)
+
     def _is_number(self, code: Code) -> bool:
         """True if the code reads no tensor but for its shape."""
         return self.numbers.issuperset(_values(code))
@@ -254,9 +264,9 @@ class _Words:
                 return f"mean_of_{self.operand(_plain(_bare(left)).parts()[0])}"
             case "//" if isinstance(right, Name) and right.id.startswith("num_"):
                 return f"size_per_{_clean(right.id)[4:].removesuffix('s')}"
-            case "==" | "!=" if _is_position(left) and _is_position(right):
+            case "==" | "!=" if self._is_position(left) and self._is_position(right):
                 return "diagonal" if op == "==" else "off_diagonal"
-            case "==" | "!=" if _is_position(right):
+            case "==" | "!=" if self._is_position(right):
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":
                 return f"{self.operand(left)}_squared"
