@@ -33,13 +33,7 @@ from derive.notation.operation import (
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.program.value_names import Names
-from derive.reports.derivation import (
-    as_formulas,
-    as_shown,
-    cost_of,
-    steps_and_names,
-    trees,
-)
+from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
 from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
@@ -166,11 +160,7 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
 
 @no_recursion_leaves
 def source(
-    op: Operation,
-    blocks: str | None = None,
-    save: str = "balanced",
-    *,
-    standalone: bool = True,
+    op: Operation, blocks: str | None = None, save: str = "balanced", *, standalone: bool = True
 ) -> str:
     """Return the Python source of the torch module of an operation.
 

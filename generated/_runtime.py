@@ -13,7 +13,6 @@ import math
 import torch
 from torch.autograd import Function, forward_ad
 
-
 # Private names of torch, each once; where a version lacks one, what follows is slower and right.
 
 _transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)

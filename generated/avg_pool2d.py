@@ -17,10 +17,9 @@ from . import _runtime as rt
 def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
     dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
-    output = torch.nn.functional.avg_pool2d(
+    return torch.nn.functional.avg_pool2d(
         input, (kernel_height, kernel_width), stride
-    )
-    return output.to(dtype)
+    ).to(dtype)
 
 
 class _AvgPool2d(Function):

@@ -39,8 +39,11 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     weight_xhat_plus_bias = (
         weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
     )
-    output = weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(
+        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
+            dtype
+        ),
+    )
 
 
 def _batch_norm_inference_forward_in_place(
@@ -59,8 +62,10 @@ def _batch_norm_inference_forward_in_place(
     xhat_weight_plus_bias = (
         xhat_weight if bias is None else xhat_weight.add_(bias.unsqueeze(1))
     )
-    output = xhat_weight_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
+    reshaped_xhat_weight = xhat_weight_plus_bias.reshape(
+        (input_shape[0], input_shape[1], *q_shape)
+    )
+    return rt.no_view(reshaped_xhat_weight.to(dtype))
 
 
 def _batch_norm_inference_backward(ctx, G):

@@ -35,8 +35,9 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     x1_centred_plus_x2_centred = x1_centred.square().sum(
         -1, keepdim=True
     ) + x2_centred.square().sum(-1).unsqueeze(-2)
-    K = 1 / (1 + gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0))
-    K = K.to(dtype)
+    K = (
+        1 / (1 + gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0))
+    ).to(dtype)
     return K, centre
 
 
@@ -61,8 +62,7 @@ def _cauchy_kernel_forward_in_place(x1, x2, gamma):
     x1_centred_gamma = (
         x1_centred_plus_x2_centred.sub_(twice_x1_centred).clamp_min_(0).mul_(gamma)
     )
-    K = 1 / x1_centred_gamma.add_(1)
-    K = K.to(dtype)
+    K = (1 / x1_centred_gamma.add_(1)).to(dtype)
     return K, centre
 
 

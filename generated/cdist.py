@@ -39,8 +39,9 @@ def _cdist_forward(x1, x2):
         - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
     ).clamp_min(0)
     squared_positive = squared > 0
-    D = rt.where(squared_positive, torch.where(squared_positive, squared, 1).sqrt(), 0)
-    D = D.to(dtype)
+    D = rt.where(
+        squared_positive, torch.where(squared_positive, squared, 1).sqrt(), 0
+    ).to(dtype)
     return D, centre
 
 
@@ -66,8 +67,7 @@ def _cdist_forward_in_place(x1, x2):
         .clamp_min_(0)
     )
     squared_positive = squared > 0
-    D = rt.where(squared_positive, squared.sqrt_(), 0)
-    D = D.to(dtype)
+    D = rt.where(squared_positive, squared.sqrt_(), 0).to(dtype)
     return D, centre
 
 

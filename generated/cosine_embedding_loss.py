@@ -272,8 +272,9 @@ def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
     square1 = 1e-12 + input1.square().sum(1)
     square2 = 1e-12 + input2.square().sum(1)
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    loss = loss.to(dtype)
+    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0)).to(
+        dtype
+    )
     return loss, square1, square2, cosine
 
 
@@ -283,8 +284,9 @@ def _cosine_embedding_loss_none_composed(input1, input2, target, margin):
     square1 = 1e-12 + input1.square().sum(1)
     square2 = 1e-12 + input2.square().sum(1)
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.to(dtype)
+    return torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0)).to(
+        dtype
+    )
 
 
 def _cosine_embedding_loss_none_backward(ctx, G):

@@ -22,8 +22,9 @@ def _cosine_similarity_forward(x1, x2, dim, eps):
     x1, x2 = rt.widened(x1, x2)
     norm1 = x1.square().sum(dim).sqrt()
     norm2 = x2.square().sum(dim).sqrt()
-    output = (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
-    output = output.to(dtype)
+    output = ((x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))).to(
+        dtype
+    )
     return output, norm1, norm2
 
 

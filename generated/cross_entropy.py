@@ -584,10 +584,13 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
             if label_smoothing != 0
             else input.new_zeros(()).expand(target.shape)
         )
-        loss = torch.where(
-            target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
-        ).reshape((input_shape[0], *q_shape))
-        loss = rt.no_view(loss.to(dtype))
+        loss = rt.no_view(
+            torch.where(
+                target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
+            )
+            .reshape((input_shape[0], *q_shape))
+            .to(dtype),
+        )
         return loss, F
 
 
@@ -630,10 +633,13 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
             if label_smoothing != 0
             else input.new_zeros(()).expand(target.shape)
         )
-        loss = torch.where(
-            target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
-        ).reshape((input_shape[0], *q_shape))
-        return rt.no_view(loss.to(dtype))
+        return rt.no_view(
+            torch.where(
+                target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
+            )
+            .reshape((input_shape[0], *q_shape))
+            .to(dtype),
+        )
 
 
 def _cross_entropy_none_backward(ctx, G):

@@ -427,10 +427,11 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
         input.shape[1] or math.nan
     )
     weight_F = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-(weight_F * target_plus_label_smoothing).sum(1)).reshape(
-        (input_shape[0], *q_shape)
+    loss = rt.no_view(
+        (-(weight_F * target_plus_label_smoothing).sum(1))
+        .reshape((input_shape[0], *q_shape))
+        .to(dtype),
     )
-    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 
@@ -447,10 +448,11 @@ def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoo
         input.shape[1] or math.nan
     )
     weight_F = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-(weight_F * target_plus_label_smoothing).sum(1)).reshape(
-        (input_shape[0], *q_shape)
+    return rt.no_view(
+        (-(weight_F * target_plus_label_smoothing).sum(1))
+        .reshape((input_shape[0], *q_shape))
+        .to(dtype),
     )
-    return rt.no_view(loss.to(dtype))
 
 
 def _cross_entropy_probabilities_none_forward_in_place(
@@ -468,10 +470,11 @@ def _cross_entropy_probabilities_none_forward_in_place(
         label_smoothing / (input.shape[1] or math.nan)
     )
     weight_F = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-target_plus_label_smoothing.mul_(weight_F).sum(1)).reshape(
-        (input_shape[0], *q_shape)
+    loss = rt.no_view(
+        (-target_plus_label_smoothing.mul_(weight_F).sum(1))
+        .reshape((input_shape[0], *q_shape))
+        .to(dtype),
     )
-    loss = rt.no_view(loss.to(dtype))
     return loss, F
 
 

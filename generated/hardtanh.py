@@ -28,12 +28,11 @@ def _hardtanh_forward(input, min_val, max_val):
         if not min_val_below
         else None
     )
-    output = (
-        torch.ops.aten.hardtanh(input, min_val, max_val)
+    return (
+        torch.ops.aten.hardtanh(input, min_val, max_val).to(dtype)
         if min_val_below
-        else rt.where(input <= min_val, min_val, minus_input)
+        else rt.where(input <= min_val, min_val, minus_input).to(dtype)
     )
-    return output.to(dtype)
 
 
 class _Hardtanh(Function):

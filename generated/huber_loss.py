@@ -70,8 +70,11 @@ def _huber_loss_mean_forward(input, target, delta):
         if not delta_positive
         else None
     )
-    average = (huber_loss_with_delta if delta_positive else input_or_abs_input).mean()
-    return average.to(dtype)
+    return (
+        (huber_loss_with_delta if delta_positive else input_or_abs_input)
+        .mean()
+        .to(dtype)
+    )
 
 
 def _huber_loss_mean_backward(ctx, G):
@@ -180,8 +183,11 @@ def _huber_loss_sum_forward(input, target, delta):
         if not delta_positive
         else None
     )
-    total = (huber_loss_with_delta if delta_positive else input_or_abs_input).sum()
-    return total.to(dtype)
+    return (
+        (huber_loss_with_delta if delta_positive else input_or_abs_input)
+        .sum()
+        .to(dtype)
+    )
 
 
 def _huber_loss_sum_backward(ctx, G):
@@ -282,12 +288,11 @@ def _huber_loss_none_forward(input, target, delta):
         if not delta_positive
         else None
     )
-    loss = (
-        torch.ops.aten.huber_loss(input, target, 0, delta)
+    return (
+        torch.ops.aten.huber_loss(input, target, 0, delta).to(dtype)
         if delta_positive
-        else input_or_abs_input
+        else input_or_abs_input.to(dtype)
     )
-    return loss.to(dtype)
 
 
 def _huber_loss_none_backward(ctx, G):

@@ -58,8 +58,11 @@ def _instance_norm_composed(input, weight, bias, eps):
     weight_xhat_plus_bias = (
         weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
     )
-    output = weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(
+        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
+            dtype
+        ),
+    )
 
 
 def _instance_norm_backward(ctx, G):

@@ -20,15 +20,16 @@ def _laplacian_kernel_forward(x1, x2, gamma):
         return _laplacian_kernel_forward_in_place(x1, x2, gamma)
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    K = (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp()
-    return K.to(dtype)
+    return (
+        (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp().to(dtype)
+    )
 
 
 def _laplacian_kernel_forward_in_place(x1, x2, gamma):
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    K = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma).exp_()
-    return K.to(dtype)
+    x1_minus_gamma = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma)
+    return x1_minus_gamma.exp_().to(dtype)
 
 
 def _laplacian_kernel_backward(ctx, G):

@@ -862,8 +862,9 @@ def _linear_cross_entropy_none_forward(
             * weight.index_select(0, masked_target)
             * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0)
-        loss = loss.to(dtype)
+        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0).to(
+            dtype
+        )
         return loss, F
 
 
@@ -904,8 +905,9 @@ def _linear_cross_entropy_none_composed(
             * weight.index_select(0, masked_target)
             * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0)
-        return loss.to(dtype)
+        return torch.where(target_differs, weight_F - F_with_label_smoothing, 0).to(
+            dtype
+        )
 
 
 def _linear_cross_entropy_none_forward_in_place(
@@ -946,8 +948,9 @@ def _linear_cross_entropy_none_forward_in_place(
             * weight.index_select(0, masked_target)
             * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0)
-        loss = loss.to(dtype)
+        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0).to(
+            dtype
+        )
         return loss, F
 
 

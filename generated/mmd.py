@@ -60,10 +60,9 @@ def _mmd_forward(X, Y, gamma):
         sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
     )
     Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
-    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
-        0
-    ] + Kyy.mean()
-    distance = distance.to(dtype)
+    distance = (
+        (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
+    ).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
@@ -114,10 +113,9 @@ def _mmd_forward_in_place(X, Y, gamma):
         out=Y_centred_plus_Y_centred,
     )
     Kyy = Y_centred_plus_Y_centred_Y_centred.clamp_min_(0).mul_(minus_gamma).exp_()
-    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
-        0
-    ] + Kyy.mean()
-    distance = distance.to(dtype)
+    distance = (
+        (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
+    ).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 

@@ -477,8 +477,7 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
         if weight is None
         else weight.index_select(0, target) * sum_of_masked_excess
     )
-    loss = weight_excess / input.shape[1]
-    return loss.to(dtype)
+    return (weight_excess / input.shape[1]).to(dtype)
 
 
 def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
@@ -493,8 +492,7 @@ def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
         if weight is None
         else weight.index_select(0, target) * sum_of_keep_where
     )
-    loss = weight_excess / input.shape[1]
-    return loss.to(dtype)
+    return (weight_excess / input.shape[1]).to(dtype)
 
 
 def _multi_margin_loss_none_backward(ctx, G):

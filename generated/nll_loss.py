@@ -59,12 +59,12 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
         if weight is None
         else weight.index_select(0, torch.where(target_differs, target, 0))
     )
-    average = (
-        total / target_differs.sum(dtype=input.dtype)
+    sum_of_masked_weight = (
+        target_differs.sum(dtype=input.dtype)
         if weight is None
-        else total / torch.where(target_differs, weight_at_target, 0).sum()
+        else torch.where(target_differs, weight_at_target, 0).sum()
     )
-    return average.to(dtype)
+    return (total / sum_of_masked_weight).to(dtype)
 
 
 def _nll_loss_mean_backward(ctx, G):

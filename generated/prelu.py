@@ -25,10 +25,11 @@ def _prelu_forward(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    output = (input * rt.where(input > 0, 1, weight.unsqueeze(1))).reshape(
-        (input_shape[0], input_shape[1], *q_shape)
+    return rt.no_view(
+        (input * rt.where(input > 0, 1, weight.unsqueeze(1)))
+        .reshape((input_shape[0], input_shape[1], *q_shape))
+        .to(dtype),
     )
-    return rt.no_view(output.to(dtype))
 
 
 def _prelu_forward_in_place(input, weight):
@@ -37,12 +38,11 @@ def _prelu_forward_in_place(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    output = (
-        rt.where(input > 0, 1, weight.unsqueeze(1))
-        .mul_(input)
-        .reshape((input_shape[0], input_shape[1], *q_shape))
+    safe_weight_input = rt.where(input > 0, 1, weight.unsqueeze(1)).mul_(input)
+    reshaped_weight = safe_weight_input.reshape(
+        (input_shape[0], input_shape[1], *q_shape)
     )
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(reshaped_weight.to(dtype))
 
 
 class _Prelu(Function):

@@ -28,8 +28,9 @@ def _quadratic_form_forward(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    output = ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,))
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(
+        ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,)).to(dtype)
+    )
 
 
 def _quadratic_form_forward_in_place(x, A):
@@ -41,8 +42,9 @@ def _quadratic_form_forward_in_place(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    output = (x.to(low) @ A).to(wide).mul_(x).sum(1).reshape((*b_shape,))
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(
+        (x.to(low) @ A).to(wide).mul_(x).sum(1).reshape((*b_shape,)).to(dtype)
+    )
 
 
 class _QuadraticForm(Function):

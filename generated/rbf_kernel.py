@@ -35,8 +35,11 @@ def _rbf_kernel_forward(x1, x2, gamma):
     x1_centred_plus_x2_centred = x1_centred.square().sum(
         -1, keepdim=True
     ) + x2_centred.square().sum(-1).unsqueeze(-2)
-    K = (-gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0)).exp()
-    K = K.to(dtype)
+    K = (
+        (-gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0))
+        .exp()
+        .to(dtype)
+    )
     return K, centre
 
 
@@ -61,8 +64,7 @@ def _rbf_kernel_forward_in_place(x1, x2, gamma):
     x1_centred_minus_gamma = (
         x1_centred_plus_x2_centred.sub_(twice_x1_centred).clamp_min_(0).mul_(-gamma)
     )
-    K = x1_centred_minus_gamma.exp_()
-    K = K.to(dtype)
+    K = x1_centred_minus_gamma.exp_().to(dtype)
     return K, centre
 
 

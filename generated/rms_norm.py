@@ -29,8 +29,9 @@ def _rms_norm_forward(input, weight, eps):
     input = input.reshape((math.prod(p_shape), s_size))
     weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    output = (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape))
-    output = rt.no_view(output.to(dtype))
+    output = rt.no_view(
+        (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape)).to(dtype)
+    )
     return output, rstd
 
 
@@ -43,8 +44,8 @@ def _rms_norm_forward_in_place(input, weight, eps):
     input = input.reshape((math.prod(p_shape), s_size))
     weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()
-    output = (weight * rstd.unsqueeze(1)).mul_(input).reshape((*p_shape, *s_shape))
-    output = rt.no_view(output.to(dtype))
+    weight_rstd_input = (weight * rstd.unsqueeze(1)).mul_(input)
+    output = rt.no_view(weight_rstd_input.reshape((*p_shape, *s_shape)).to(dtype))
     return output, rstd
 
 

@@ -30,10 +30,11 @@ def _scatter_add_forward(input, index, src, dim):
     input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
     index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
     src = src.reshape((p_size, index_shape[len(p_shape)], q_size))
-    output = rt.scatter_add_inside(input, 1, index, src).reshape(
-        (*p_shape, input_shape[len(p_shape)], *q_shape)
+    return rt.no_view(
+        rt.scatter_add_inside(input, 1, index, src)
+        .reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+        .to(dtype),
     )
-    return rt.no_view(output.to(dtype))
 
 
 class _ScatterAdd(Function):

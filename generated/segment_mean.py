@@ -33,10 +33,11 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     segment_ids_by_segment_ids = rt.index_add_inside(
         segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
     )
-    output = (
-        data_by_segment_ids / segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
-    ).reshape((num_segments, *q_shape))
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(
+        (data_by_segment_ids / segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1))
+        .reshape((num_segments, *q_shape))
+        .to(dtype),
+    )
 
 
 def _segment_mean_forward_in_place(data, segment_ids, num_segments):
@@ -54,10 +55,11 @@ def _segment_mean_forward_in_place(data, segment_ids, num_segments):
     segment_ids_by_segment_ids = rt.index_add_inside(
         segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
     )
-    output = data_by_segment_ids.div_(
-        segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
-    ).reshape((num_segments, *q_shape))
-    return rt.no_view(output.to(dtype))
+    return rt.no_view(
+        data_by_segment_ids.div_(segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1))
+        .reshape((num_segments, *q_shape))
+        .to(dtype),
+    )
 
 
 class _SegmentMean(Function):

@@ -54,8 +54,11 @@ def _smooth_l1_loss_mean_forward(input, target, beta):
         if not beta_positive
         else None
     )
-    average = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).mean()
-    return average.to(dtype)
+    return (
+        (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input)
+        .mean()
+        .to(dtype)
+    )
 
 
 def _smooth_l1_loss_mean_backward(ctx, G):
@@ -130,8 +133,11 @@ def _smooth_l1_loss_sum_forward(input, target, beta):
         if not beta_positive
         else None
     )
-    total = (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input).sum()
-    return total.to(dtype)
+    return (
+        (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input)
+        .sum()
+        .to(dtype)
+    )
 
 
 def _smooth_l1_loss_sum_backward(ctx, G):
@@ -198,12 +204,11 @@ def _smooth_l1_loss_none_forward(input, target, beta):
         if not beta_positive
         else None
     )
-    loss = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
+    return (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta).to(dtype)
         if beta_positive
-        else input_or_abs_input
+        else input_or_abs_input.to(dtype)
     )
-    return loss.to(dtype)
 
 
 def _smooth_l1_loss_none_backward(ctx, G):

@@ -28,12 +28,11 @@ def _softshrink_forward(input, lambd):
         input - lambd * input.sign(), input.abs(), lambd
     )
     masked_input_with_lambd = masked_input if not 0 <= lambd else None
-    output = (
-        torch.nn.functional.softshrink(input, lambd)
+    return (
+        torch.nn.functional.softshrink(input, lambd).to(dtype)
         if 0 <= lambd
-        else masked_input_with_lambd
+        else masked_input_with_lambd.to(dtype)
     )
-    return output.to(dtype)
 
 
 def _softshrink_forward_in_place(input, lambd):
@@ -44,12 +43,11 @@ def _softshrink_forward_in_place(input, lambd):
         input_minus_input, input.abs(), lambd, grad_input=input_minus_input
     )
     masked_input_with_lambd = masked_input if not 0 <= lambd else None
-    output = (
-        torch.nn.functional.softshrink(input, lambd)
+    return (
+        torch.nn.functional.softshrink(input, lambd).to(dtype)
         if 0 <= lambd
-        else masked_input_with_lambd
+        else masked_input_with_lambd.to(dtype)
     )
-    return output.to(dtype)
 
 
 def _softshrink_backward(ctx, G):

@@ -27,8 +27,11 @@ def _std_forward(A, dim, correction, keepdim):
     deviation = torch.where(
         variance_nonzero, torch.where(variance_nonzero, variance, 1).sqrt(), 0
     )
-    deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = rt.no_view(deviation.to(dtype))
+    deviation = (
+        rt.no_view(deviation.unsqueeze(dim).to(dtype))
+        if keepdim
+        else deviation.to(dtype)
+    )
     return deviation, mu
 
 
@@ -39,8 +42,11 @@ def _std_forward_in_place(A, dim, correction, keepdim):
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance_nonzero = variance != 0
     deviation = torch.where(variance_nonzero, variance.sqrt(), 0)
-    deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = rt.no_view(deviation.to(dtype))
+    deviation = (
+        rt.no_view(deviation.unsqueeze(dim).to(dtype))
+        if keepdim
+        else deviation.to(dtype)
+    )
     return deviation, mu
 
 

@@ -123,12 +123,12 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
         powers_near_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+            torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
         )
         G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
         towards_G = towards.abs().pow_(p_minus_one).mul_(G_over_anchor)
@@ -136,7 +136,7 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         powers_far_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+            torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
         )
         G_over_anchor_size = -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
         away_G = away.abs().pow_(p_minus_one).mul_(G_over_anchor_size)
@@ -197,14 +197,14 @@ class _TripletMarginLossMean(Function):
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             abs_towards_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
             )
             powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
             )
             G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
             grad_towards = rt.where(
@@ -214,7 +214,7 @@ class _TripletMarginLossMean(Function):
             )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             powers_far_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
             )
             G_over_anchor_size = (
                 -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
@@ -374,12 +374,12 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
         powers_near_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+            torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
         )
         towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
         towards_G_powers_near = towards_to_p_minus_one.mul_(
@@ -391,7 +391,7 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         powers_far_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+            torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
         )
         away_to_p_minus_one = away.abs().pow_(p_minus_one)
         away_minus_G = away_to_p_minus_one.mul_(
@@ -454,14 +454,14 @@ class _TripletMarginLossSum(Function):
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             abs_towards_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
             )
             powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
             )
             grad_towards = rt.where(
                 spread_p_nonzero,
@@ -473,7 +473,7 @@ class _TripletMarginLossSum(Function):
             )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             powers_far_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
             )
             abs_away_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
@@ -630,12 +630,12 @@ def _triplet_margin_loss_none_backward(ctx, G):
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         towards = (anchor - positive).add_(eps)
         powers_near_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+            torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
         )
         towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
         towards_sign_towards = towards_to_p_minus_one.mul_(
@@ -645,7 +645,7 @@ def _triplet_margin_loss_none_backward(ctx, G):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
         away = (anchor - negative).add_(eps)
         powers_far_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+            torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
         )
         away_to_p_minus_one = away.abs().pow_(p_minus_one)
         away_minus_G_sign_away = away_to_p_minus_one.mul_(
@@ -708,14 +708,14 @@ class _TripletMarginLossNone(Function):
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             abs_towards_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
             )
             powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** one_over_p_minus_one
+                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
             )
             G_powers_near = (
                 G.unsqueeze(1)
@@ -729,7 +729,7 @@ class _TripletMarginLossNone(Function):
                 torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
             )
             powers_far_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_far, 1) ** one_over_p_minus_one
+                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
             ).unsqueeze(1)
             grad_away = rt.where(
                 spread_p_nonzero,
@@ -764,7 +764,7 @@ def _triplet_margin_loss_none_tangent(
     p_nonzero = p != 0
     near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
     spread_near = near_and_p_nonzero.unsqueeze(1)
-    one_over_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     sum_of_abs_towards = (
         torch.where(spread_near, abs_towards, 1) ** p_minus_one
@@ -772,10 +772,10 @@ def _triplet_margin_loss_none_tangent(
         * (d_anchor - d_positive)
     ).sum(1)
     powers_far_to_p_nonzero = (
-        torch.where(near_and_p_nonzero, powers_far, 1) ** one_over_p_minus_one
+        torch.where(near_and_p_nonzero, powers_far, 1) ** p_nonzero_minus_one
     )
     powers_near_abs_towards = (
-        torch.where(near_and_p_nonzero, powers_near, 1) ** one_over_p_minus_one
+        torch.where(near_and_p_nonzero, powers_near, 1) ** p_nonzero_minus_one
         * sum_of_abs_towards
     )
     sum_of_abs_away = (

@@ -23,9 +23,10 @@ def _var_mean_forward(A, dim, correction, keepdim):
     A = rt.widened(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
-    variance = variance.unsqueeze(dim) if keepdim else variance
+    variance = (
+        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
+    )
     mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
-    variance = rt.no_view(variance.to(dtype))
     return variance, mu
 
 
@@ -34,9 +35,10 @@ def _var_mean_forward_in_place(A, dim, correction, keepdim):
     A = rt.widened(A)[0]
     mu = A.mean(dim)
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
-    variance = variance.unsqueeze(dim) if keepdim else variance
+    variance = (
+        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
+    )
     mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
-    variance = rt.no_view(variance.to(dtype))
     return variance, mu
 
 

@@ -27,10 +27,11 @@ def _weight_norm_forward(v, g, dim):
     v_shape = v.shape
     v = v.reshape((math.prod(p_shape), v_shape[len(p_shape)], math.prod(q_shape)))
     norm = v.square().sum((0, 2)).sqrt()
-    output = (g.unsqueeze(1) / norm.unsqueeze(1) * v).reshape(
-        (*p_shape, v_shape[len(p_shape)], *q_shape)
+    output = rt.no_view(
+        (g.unsqueeze(1) / norm.unsqueeze(1) * v)
+        .reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+        .to(dtype),
     )
-    output = rt.no_view(output.to(dtype))
     return output, norm
 
 

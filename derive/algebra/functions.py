@@ -356,9 +356,7 @@ _ROWS = (
         total=False,
     ),
     _n_ary(
-        *("fmod", np.fmod, (one, fmod_y)),
-        "x - y*trunc(x/y), which has the sign of x.",
-        total=False,
+        *("fmod", np.fmod, (one, fmod_y)), "x - y*trunc(x/y), which has the sign of x.", total=False
     ),
     _unary("detach", lambda x: x, zero, "x with gradient 0, like torch.Tensor.detach.", **_KEEPS),
     _n_ary("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),

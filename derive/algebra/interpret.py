@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import product
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -147,7 +146,7 @@ class Machine:
     def compile(self, e: ex.Expr) -> Code:
         match e:
             case ex.Num(value):
-                return _constant_code(_number_value(value))
+                return _constant_code(value.numerator if value.denominator == 1 else float(value))
             case ex.Const(name):
                 return _constant_code(_CONSTANTS[name])
             case ex.Param(name):
@@ -364,10 +363,6 @@ def every(conditions: Sequence[Code]) -> Code:
 
 def _constant_code(value: Any) -> Code:
     return lambda s: value
-
-
-def _number_value(value: Fraction) -> float | int:
-    return value.numerator if value.denominator == 1 else float(value)
 
 
 def _checked_integer(value: Any, position: ex.Expr) -> int:

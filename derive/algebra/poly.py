@@ -372,6 +372,11 @@ def atom(e: Expr, exponent: int | Fraction = 1) -> Poly:
     return poly([make_term(_UNIT, (), (e if exponent == 1 else raised(e, Fraction(exponent)),))])
 
 
+def as_poly(e: Expr) -> Poly:
+    """An expression as a sum."""
+    return e if isinstance(e, Poly) else atom(e)
+
+
 def as_atom(p: Poly) -> Expr:
     """The single atom that p consists of, or p itself: the form of a position."""
     if not p.terms:

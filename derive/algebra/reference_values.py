@@ -203,14 +203,6 @@ _DIGITS = 30
 """Enough digits for the result to be rounded only once, to a float64."""
 
 
-def _logarithm_of_gamma(x: Any) -> Any:
-    return mp.log(abs(mp.gamma(x)))
-
-
-def _exact_sigmoid(x: Any) -> Any:
-    return 1 / (1 + mp.exp(-x))
-
-
 def truncated(x: Any) -> Any:
     """x without its fraction."""
     return mpmath.floor(x) if x > 0 else mpmath.ceil(x)
@@ -231,9 +223,9 @@ EXACT: Mapping[str, Callable[..., Any]] = {
     "log2": lambda x: mp.log(x, 2),
     "exp2": lambda x: mp.power(2, x),
     "logaddexp": lambda x, y: max(x, y) + mp.log1p(mp.exp(-abs(x - y))),
-    "lgamma": _logarithm_of_gamma,
+    "lgamma": lambda x: mp.log(abs(mp.gamma(x))),
     "polygamma": lambda n, x: mp.psi(int(n), x),
-    "sigmoid": _exact_sigmoid,
+    "sigmoid": lambda x: 1 / (1 + mp.exp(-x)),
     "softplus": lambda x: x if x > 20 else mp.log1p(mp.exp(x)),
     "logsigmoid": lambda x: -mp.log1p(mp.exp(-x)),
     "relu": lambda x: max(x, 0),

@@ -129,10 +129,7 @@ def _contract_first(t: Term) -> Poly | None:
 
 
 CONTRACT = Rule(
-    "contract delta",
-    "Σⱼ δ(i, j)·f(j) = f(i)",
-    "the number of summed indices",
-    _contract_first,
+    "contract delta", "Σⱼ δ(i, j)·f(j) = f(i)", "the number of summed indices", _contract_first
 )
 
 DELTA_RULES: tuple[Rule, ...] = (

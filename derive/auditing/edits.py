@@ -13,22 +13,20 @@ from itertools import combinations
 from typing import Any
 
 from derive.auditing.points import is_tensor
-from derive.auditing.scope import (
+from derive.auditing.substitution_edits import (
     CodeScope,
     Edit,
     Made,
+    exchanged_for,
+    inverted,
     is_number,
     is_target,
     kind_of_value,
-    parsed,
-    stands,
-)
-from derive.auditing.substitution_edits import (
-    exchanged_for,
-    inverted,
     named,
+    parsed,
     removed,
     replaced,
+    stands,
     statements,
 )
 

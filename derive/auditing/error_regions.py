@@ -188,11 +188,7 @@ def _argument_masks(
         (lambda a: a >= 0, "{} ≥ 0"),
         (lambda a: a == 0, "{} = 0"),
     ]
-    tests = [
-        *signs,
-        (lambda a: np.abs(a) > 1, "|{}| > 1"),
-        (lambda a: np.abs(a) <= 1, "|{}| ≤ 1"),
-    ]
+    tests = [*signs, (lambda a: np.abs(a) > 1, "|{}| > 1"), (lambda a: np.abs(a) <= 1, "|{}| ≤ 1")]
     for n, arg in enumerate(evidence.outcomes[0].args):
         if not is_tensor(arg) or not arg.ndim or arg.is_complex():
             continue

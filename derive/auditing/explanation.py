@@ -190,10 +190,7 @@ class Explanation:
 
 
 def explanation(
-    subject: Subject,
-    names: tuple[str, ...],
-    calls: CallGroup,
-    reference: Any,
+    subject: Subject, names: tuple[str, ...], calls: CallGroup, reference: Any
 ) -> Explanation:
     """Return the first exact explanation for each wrong gradient, and both formulas."""
     structure, outcomes, wrong = calls.structure, calls.outcomes, calls.wrong

@@ -24,8 +24,8 @@ from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
 from derive.auditing.isolation import isolated, may_fork
 from derive.auditing.points import cast, is_float, is_tensor
-from derive.auditing.scope import CodeScope, Edit
 from derive.auditing.structure import Kind, Path
+from derive.auditing.substitution_edits import CodeScope, Edit
 
 _SECONDS = 6.0
 """CPU seconds of the search."""

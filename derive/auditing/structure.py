@@ -207,10 +207,7 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
             exact=lambda t: (t + t.mT) / 2,
         ),
     ),
-    (
-        _is_symmetric,
-        Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT),
-    ),
+    (_is_symmetric, Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT)),
     (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril(), True)),
     (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu(), True)),
     (
@@ -444,7 +441,7 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
             more = columns + 2 * structure.step(one)
             wanted = ({one: columns, other: rows}, {one: columns, other: columns}, {one: more})
             changes += [
-                _resize_classes(structure, sizes)
+                structure.resized({**structure.sizes, **sizes}, 5)
                 for sizes in wanted
                 if _keeps_multiples(structure, sizes)
             ]
@@ -480,10 +477,6 @@ def _keeps_multiples(structure: Structure, sizes: Mapping[Sizes, int]) -> bool:
     return all(
         size % structure.step(c) == 0 and c not in structure.fixed for c, size in sizes.items()
     )
-
-
-def _resize_classes(structure: Structure, sizes: Mapping[Sizes, int]) -> tuple[Any, ...]:
-    return structure.resized({**structure.sizes, **sizes}, 5)
 
 
 def _split_square_classes(structure: Structure, path: Path, size: int) -> Iterator[tuple[Any, ...]]:

@@ -323,11 +323,7 @@ _SHORT = 60
 
 
 def scaled(
-    number: Fraction | None,
-    text: str | None,
-    sizes: Collection[str],
-    inverse: bool,
-    where: str,
+    number: Fraction | None, text: str | None, sizes: Collection[str], inverse: bool, where: str
 ) -> str:
     """Describe a gradient or term that is the right one times a ratio."""
     if number is not None:
@@ -381,7 +377,9 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
             if isinstance(factor, Pow) and isinstance(factor.exponent, Num):
                 power = -factor.exponent.value
                 inverse: Expr = factor.base if power == 1 else Pow(factor.base, Num(power))
-                if factor.exponent is num(-2) and _multiplies(factor.base, right):
+                if factor.exponent is num(-2) and any(
+                    isinstance(part, Mul) and factor.base in part.args for part in walk(right)
+                ):
                     return (
                         f"it is divided by {shown(factor.base)} where it should be multiplied by "
                         f"it{where}"
@@ -414,11 +412,6 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
     if isinstance(change.parts[0], Num):
         return f"the number {first} stands where {second} should{where}"
     return f"{first} stands where {second} should{where}"
-
-
-def _multiplies(base: Expr, e: Expr) -> bool:
-    """True if the base is a factor of a product in e."""
-    return any(isinstance(part, Mul) and base in part.args for part in walk(e))
 
 
 def _has_inverse_power(base: Expr, e: Expr) -> bool:

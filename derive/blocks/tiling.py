@@ -18,15 +18,7 @@ from dataclasses import dataclass, field, replace
 from derive.algebra.expr import Access, Expr, Index, Param, Reduce, Size, accesses, walk
 from derive.algebra.substitution import fresh_numbered
 from derive.blocks.index_roles import Roles, block_error, roles
-from derive.notation.operation import (
-    Choice,
-    Equation,
-    Extent,
-    Number,
-    Operation,
-    Parameter,
-    Tensor,
-)
+from derive.notation.operation import Choice, Equation, Extent, Number, Operation, Parameter, Tensor
 
 
 @dataclass(frozen=True)

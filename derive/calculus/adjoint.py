@@ -201,7 +201,7 @@ class _Sweep:
         partial = partial_of_let(lets, let, j, tensor, _plain_indices(axes))
         log: Log = []
         folded = simplify(partial, (self.masked,), log)
-        cotangent = _value_at(adjoint, j) if opened else _name_at(adjoint, j)
+        cotangent = _value_at(adjoint, j) if opened else atom(ex.Access(adjoint.name, tuple(j)))
         product = ex.Mul((to_tree(cotangent), to_tree(folded)))
         self.pulled.setdefault(tensor, []).append(ex.Reduce("sum", j, product) if j else product)
         rule = f"partial derivative of {lets.display_name(let.name)}"
@@ -288,10 +288,6 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], s
     guard = poly([make_term(Fraction(1), (), shared)])
     whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
     return whole
-
-
-def _name_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
-    return atom(ex.Access(adjoint.name, tuple(positions)))
 
 
 def _value_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:

@@ -98,12 +98,7 @@ def witness_rule(lets: Lets) -> Rule:
                 return rebuilt_term(t, t.binders, [*t.factors[:n], bare, *t.factors[n + 1 :]])
         return None
 
-    return Rule(
-        "witness",
-        "[s(j) = s(k) for some j] = 1",
-        "the number of conditions",
-        witnessed,
-    )
+    return Rule("witness", "[s(j) = s(k) for some j] = 1", "the number of conditions", witnessed)
 
 
 def without_witnessed(

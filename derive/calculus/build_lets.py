@@ -353,10 +353,7 @@ def _possible_softmaxes(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], 
         yield Add((scores, Mul((num(-1), level)))), scores, level.indices, level.body
     for above, below in product(e.args, e.args) if isinstance(e, Mul) else ():
         match above, below:
-            case (
-                Call("exp", (scores,)),
-                Pow(Reduce("sum", bound, Call("exp", (body,))), Num(-1)),
-            ):
+            case (Call("exp", (scores,)), Pow(Reduce("sum", bound, Call("exp", (body,))), Num(-1))):
                 yield e, scores, bound, body
 
 

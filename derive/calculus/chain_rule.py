@@ -25,6 +25,7 @@ from derive.algebra.poly import (
     Poly,
     add,
     as_atom,
+    as_poly,
     atom,
     base_and_power,
     is_mask,
@@ -211,11 +212,7 @@ def _partial_of_factor(lets: Lets, factor: Expr, moved: Moved, axes: Sequence[In
     if exponent == 1 or not inside.terms:
         return inside
     # d a^p = p * a^(p-1) * d a
-    return mul(scale(power(_base_poly(base), exponent - 1), exponent), inside)
-
-
-def _base_poly(base: Expr) -> Poly:
-    return base if isinstance(base, Poly) else atom(base)
+    return mul(scale(power(as_poly(base), exponent - 1), exponent), inside)
 
 
 def _partial_of_atom(lets: Lets, e: Expr, moved: Moved, axes: Sequence[Index]) -> Poly:

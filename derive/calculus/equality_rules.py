@@ -19,24 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from derive.algebra import expr as ex
 from derive.algebra.affine import Polynomial
-from derive.algebra.expr import (
-    Access,
-    Delta,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Num,
-    Rel,
-    Size,
-    accesses,
-    free_indices,
-    num,
-    sort_key,
-    tensors,
-    walk,
-)
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, poly
@@ -115,16 +99,16 @@ def shift_rules(bounds: Bounds) -> tuple[Rule, ...]:
 class Solution:
     """The summed index that a delta or a condition fixes, and its value."""
 
-    index: Index
+    index: ex.Index
     value: Polynomial
-    range: tuple[Expr, ...]
+    range: tuple[ex.Expr, ...]
     """The conditions on the value that are not known to hold."""
 
 
 def _solve_delta(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
     """The term without a delta and the summed index that it fixes."""
     for delta in t.factors:
-        if not isinstance(delta, Delta):
+        if not isinstance(delta, ex.Delta):
             continue
         for solution in _solutions(bounds, t, delta):
             rest = [f for f in t.factors if f is not delta]
@@ -133,13 +117,13 @@ def _solve_delta(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
             if not everywhere and not _is_small_read(bounds, delta, solution, rest):
                 continue
             binders = [i for i in t.binders if i is not solution.index]
-            brackets = [Iverson(c) for c in solution.range]
+            brackets = [ex.Iverson(c) for c in solution.range]
             yield rebuilt_term(
                 t, binders, [*brackets, *(read_at(bounds, f, solution) for f in rest)]
             )
 
 
-def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
+def _solutions(bounds: Bounds, t: Term, delta: ex.Delta) -> Iterator[Solution]:
     """A solution for every summed index in the position with coefficient 1 or -1.
 
     A guard of the position that a bracket of the term implies is dropped.
@@ -150,68 +134,71 @@ def _solutions(bounds: Bounds, t: Term, delta: Delta) -> Iterator[Solution]:
     if axis is None or position is None:
         return
     for i in t.binders:
-        if i.group or i in free_indices(delta.axis):
+        if i.group or i in ex.free_indices(delta.axis):
             continue
         value = (axis - position).solved(i)
         if value is not None:
             yield Solution(i, value, range_of(bounds, i, value))
 
 
-def range_of(bounds: Bounds, i: Index, value: Polynomial) -> tuple[Expr, ...]:
+def range_of(bounds: Bounds, i: ex.Index, value: Polynomial) -> tuple[ex.Expr, ...]:
     """The unproven part of 0 <= value < size(i), each negative term moved to the other side."""
     zero = Polynomial({})
-    conditions: list[Expr] = []
+    conditions: list[ex.Expr] = []
     if not bounds.at_most(zero, value):
         conditions.append(_relation("<=", zero, value))
     if not bounds.at_most(value + _ONE, bounds.size(i.extent)):
-        conditions.append(_relation("<", value, Polynomial.of(Size(i.extent))))
+        conditions.append(_relation("<", value, Polynomial.of(ex.Size(i.extent))))
     return tuple(conditions)
 
 
-def _relation(op: str, a: Polynomial, b: Polynomial) -> Rel:
+def _relation(op: str, a: Polynomial, b: Polynomial) -> ex.Rel:
     """a op b without negative terms: 0 <= i - 2 is 2 <= i."""
     gap = (b - a).terms
     left = Polynomial({k: -c for k, c in gap.items() if c < 0})
     right = Polynomial({k: c for k, c in gap.items() if c > 0})
-    return Rel(op, left.poly(), right.poly())
+    return ex.Rel(op, left.poly(), right.poly())
 
 
 def _is_small_read(
-    bounds: Bounds, delta: Delta, solution: Solution, factors: Sequence[Expr]
+    bounds: Bounds, delta: ex.Delta, solution: Solution, factors: Sequence[ex.Expr]
 ) -> bool:
     """True if guarded reads are no larger than the scatter they replace.
 
     Either the reads are windows of their axes, or the summed index is as long as the axis of the
     delta. Then a guarded read is also valid on an empty axis.
     """
-    axis, i = free_indices(delta.axis), solution.index
-    if isinstance(delta.axis, Index) and i.extent == delta.axis.extent:
+    axis, i = ex.free_indices(delta.axis), solution.index
+    if isinstance(delta.axis, ex.Index) and i.extent == delta.axis.extent:
         return True
     return (
         len(axis) == 1
         and axis == {*solution.value.indices}
         and all(
-            _is_window(bounds, a, i) for f in factors for a in accesses(f) if i in free_indices(a)
+            _is_window(bounds, a, i)
+            for f in factors
+            for a in ex.accesses(f)
+            if i in ex.free_indices(a)
         )
     )
 
 
-def _is_window(bounds: Bounds, a: Access, i: Index) -> bool:
+def _is_window(bounds: Bounds, a: ex.Access, i: ex.Index) -> bool:
     """True if the index occurs alone in one position, with step 1 or -1."""
-    (position, *more) = (p for p in a.positions if i in free_indices(p))
-    bare = position.position if isinstance(position, Guard) else position
+    (position, *more) = (p for p in a.positions if i in ex.free_indices(p))
+    bare = position.position if isinstance(position, ex.Guard) else position
     form = None if more else bounds.form(bare)
     return form is not None and form.indices == [i] and form.unit(i) is not None
 
 
-def read_at(bounds: Bounds, factor: Expr, solution: Solution) -> Expr:
+def read_at(bounds: Bounds, factor: ex.Expr, solution: Solution) -> ex.Expr:
     """The factor with the index at its value; the range guards its reads."""
     i, value = solution.index, as_atom(solution.value.poly())
-    if i not in free_indices(factor):
+    if i not in ex.free_indices(factor):
         return factor
     if not solution.range:
         return simplify_guards(bounds, plain_positions(substitute(factor, {i: value})))
-    guarded = substitute(factor, {i: Guard(conjunction(solution.range), value)})
+    guarded = substitute(factor, {i: ex.Guard(conjunction(solution.range), value)})
     return simplify_guards(bounds, with_guards_outside(guarded, frozenset(solution.range)))
 
 
@@ -224,7 +211,7 @@ def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
         found = part_of_range(bounds, t.factors, i)
         if found is not None:
             index, start, rest = found
-            new = fresh(index, free_indices(t) | frozenset(t.binders))
+            new = fresh(index, ex.free_indices(t) | frozenset(t.binders))
             shifted = as_atom((Polynomial.of(new) + start).poly())
             factors = [
                 simplify_guards(bounds, plain_positions(substitute(f, {i: shifted}))) for f in rest
@@ -268,24 +255,24 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
     )
 
 
-def _bracket_conditions(t: Term) -> Iterator[tuple[Iverson, Expr]]:
+def _bracket_conditions(t: Term) -> Iterator[tuple[ex.Iverson, ex.Expr]]:
     """Each bracket of a term with each condition in it."""
     for f in t.factors:
-        for c in conditions_of(f.condition) if isinstance(f, Iverson) else ():
-            assert isinstance(f, Iverson)
+        for c in conditions_of(f.condition) if isinstance(f, ex.Iverson) else ():
+            assert isinstance(f, ex.Iverson)
             yield f, c
 
 
 def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The term without a condition that an equality beside it decides."""
     for _, c in _bracket_conditions(t):
-        for i in sorted(free_indices(c), key=sort_key):
+        for i in sorted(ex.free_indices(c), key=ex.sort_key):
             value = _equality_value(bounds, c, i)
             if value is None:
                 continue
             at = {i: as_atom(value.poly())}
             for f, other in _bracket_conditions(t):
-                if other is c or i not in free_indices(other):
+                if other is c or i not in ex.free_indices(other):
                     continue
                 holds = bounds.holds(substitute(other, at))
                 if holds is False:
@@ -294,16 +281,16 @@ def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
                     yield rebuilt_term(t, t.binders, _without_condition(t, f, other))
 
 
-def _without_condition(t: Term, f: Iverson, gone: Expr) -> list[Expr]:
+def _without_condition(t: Term, f: ex.Iverson, gone: ex.Expr) -> list[ex.Expr]:
     """The factors of a term without one condition of a bracket."""
     left = [c for c in conditions_of(f.condition) if c is not gone]
     rest = [x for x in t.factors if x is not f]
-    return [*rest, Iverson(conjunction(left))] if left else rest
+    return [*rest, ex.Iverson(conjunction(left))] if left else rest
 
 
-def _equality_value(bounds: Bounds, c: Expr, i: Index) -> Polynomial | None:
+def _equality_value(bounds: Bounds, c: ex.Expr, i: ex.Index) -> Polynomial | None:
     """The value of i if the condition is an equality that can be solved for i."""
-    if not isinstance(c, Rel) or c.op != "==" or i.group:
+    if not isinstance(c, ex.Rel) or c.op != "==" or i.group:
         return None
     left, right = bounds.form(c.left), bounds.form(c.right)
     if left is None or right is None:
@@ -319,7 +306,7 @@ def _solve_index_equality(bounds: Bounds, t: Term) -> Iterator[Poly]:
             if value is None or len(value.indices) > 1:
                 continue
             solution = Solution(i, value, range_of(bounds, i, value))
-            brackets = [Iverson(x) for x in solution.range]
+            brackets = [ex.Iverson(x) for x in solution.range]
             rest = (read_at(bounds, x, solution) for x in _without_condition(t, f, c))
             yield rebuilt_term(t, [j for j in t.binders if j is not i], [*brackets, *rest])
 
@@ -327,34 +314,38 @@ def _solve_index_equality(bounds: Bounds, t: Term) -> Iterator[Poly]:
 def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The term at the only position of a short axis that its conditions admit, or 0 without one."""
     conditions = dict.fromkeys(c for _, c in _bracket_conditions(t))
-    for i in dict.fromkeys(i for c in conditions for i in free_indices(c)):
+    for i in dict.fromkeys(i for c in conditions for i in ex.free_indices(c)):
         size = bounds.size(i.extent).number
-        own = [c for c in conditions if free_indices(c) == {i} and not tensors(c)]
+        own = [c for c in conditions if ex.free_indices(c) == {i} and not ex.tensors(c)]
         if i.group or size is None or size > _FEW or len(own) < 2:
             continue
         places = _admitted_positions(bounds, i, int(size), own)
         if places is not None and not places:
             yield ZERO
         if places is not None and len(places) == 1:
-            yield _at_number(bounds, t, i, num(places[0]), [c for c in conditions if c not in own])
+            yield _at_number(
+                bounds, t, i, ex.num(places[0]), [c for c in conditions if c not in own]
+            )
 
 
 def _admitted_positions(
-    bounds: Bounds, i: Index, size: int, conditions: Sequence[Expr]
+    bounds: Bounds, i: ex.Index, size: int, conditions: Sequence[ex.Expr]
 ) -> list[int] | None:
     """The positions of the index that meet the conditions; None unless all are decided."""
-    found = [[bounds.holds(substitute(c, {i: num(n)})) for c in conditions] for n in range(size)]
+    found = [[bounds.holds(substitute(c, {i: ex.num(n)})) for c in conditions] for n in range(size)]
     if any(None in holds for holds in found):
         return None
     return [n for n, holds in enumerate(found) if all(holds)]
 
 
-def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[Expr]) -> Poly:
+def _at_number(
+    bounds: Bounds, t: Term, i: ex.Index, at: ex.Num, conditions: Sequence[ex.Expr]
+) -> Poly:
     """The term with the index fixed to a number, and only these conditions left."""
-    rest = [f for f in t.factors if not isinstance(f, Iverson)]
-    rest += [Iverson(conjunction(conditions))] if conditions else []
+    rest = [f for f in t.factors if not isinstance(f, ex.Iverson)]
+    rest += [ex.Iverson(conjunction(conditions))] if conditions else []
     if i not in t.binders:
-        return rebuilt_term(t, t.binders, [Delta(i, at), *rest])
+        return rebuilt_term(t, t.binders, [ex.Delta(i, at), *rest])
     solution = Solution(i, Polynomial.of(at), ())
     moved = [read_at(bounds, f, solution) for f in rest]
     return rebuilt_term(t, [j for j in t.binders if j is not i], moved)
@@ -363,11 +354,11 @@ def _at_number(bounds: Bounds, t: Term, i: Index, at: Num, conditions: Sequence[
 def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
     """The term with the index of a delta replaced by the number the delta fixes it to."""
     for f in t.factors:
-        if not isinstance(f, Delta) or not isinstance(f.axis, Index) or f.axis in t.binders:
+        if not isinstance(f, ex.Delta) or not isinstance(f.axis, ex.Index) or f.axis in t.binders:
             continue
-        if not any(f.axis in free_indices(x) for x in t.factors if x is not f):
+        if not any(f.axis in ex.free_indices(x) for x in t.factors if x is not f):
             continue
-        at = Polynomial.of(f.position) if isinstance(f.position, Num) else None
+        at = Polynomial.of(f.position) if isinstance(f.position, ex.Num) else None
         if at is not None and not range_of(bounds, f.axis, at):
             solution = Solution(f.axis, at, ())
             rest = [x if x is f else read_at(bounds, x, solution) for x in t.factors]
@@ -378,10 +369,10 @@ def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
 class _Lookup:
     """[position = index] in a term, its other factors, and its other binders."""
 
-    index: Index
-    position: Access
-    rest: tuple[Expr, ...]
-    others: tuple[Index, ...]
+    index: ex.Index
+    position: ex.Access
+    rest: tuple[ex.Expr, ...]
+    others: tuple[ex.Index, ...]
 
     @property
     def beside(self) -> frozenset[str]:
@@ -415,25 +406,25 @@ def lookup_rule(bounds: Bounds) -> SumRule:
 
 def _lookups(bounds: Bounds, t: Term) -> Iterator[_Lookup]:
     for m in t.factors:
-        conditions = conditions_of(m.condition) if isinstance(m, Iverson) else ()
+        conditions = conditions_of(m.condition) if isinstance(m, ex.Iverson) else ()
         for index, c in product(t.binders, conditions):
             position = None if index.group else _equal_to(index, c)
             if position is None or not _is_inside(bounds, position, index):
                 continue
             left = [x for x in conditions if x is not c]
             rest = [f for f in t.factors if f is not m]
-            rest += [Iverson(conjunction(left))] if left else []
-            within = (e for f in rest for e in walk(f) if e.bound())
-            if not any(index in free_indices(e) for e in within):
-                known = {index, *free_indices(position)}
+            rest += [ex.Iverson(conjunction(left))] if left else []
+            within = (e for f in rest for e in ex.walk(f) if e.bound())
+            if not any(index in ex.free_indices(e) for e in within):
+                known = {index, *ex.free_indices(position)}
                 others = tuple(i for i in t.binders if i not in known)
                 yield _Lookup(index, position, tuple(rest), others)
 
 
 def _is_made_first(x: _Lookup) -> bool:
     """True if one of the other sums does not depend on the position, so it is computed first."""
-    own = free_indices(x.position)
-    shared = frozenset().union(*(free_indices(f) for f in x.rest if own & free_indices(f)))
+    own = ex.free_indices(x.position)
+    shared = frozenset().union(*(ex.free_indices(f) for f in x.rest if own & ex.free_indices(f)))
     return any(i not in shared for i in x.others)
 
 
@@ -443,17 +434,17 @@ def _gathered_term(bounds: Bounds, t: Term, x: _Lookup) -> Poly:
     return rebuilt_term(t, binders, [simplify_guards(bounds, f) for f in moved])
 
 
-def _equal_to(index: Index, c: Expr) -> Access | None:
+def _equal_to(index: ex.Index, c: ex.Expr) -> ex.Access | None:
     """The access that the condition equates with the index."""
-    if not isinstance(c, Rel) or c.op != "==":
+    if not isinstance(c, ex.Rel) or c.op != "==":
         return None
     sides = [lone_atom(c.left), lone_atom(c.right)]
     for one, other in (sides, sides[::-1]):
-        if one is index and isinstance(other, Access) and index not in free_indices(other):
+        if one is index and isinstance(other, ex.Access) and index not in ex.free_indices(other):
             return other
     return None
 
 
-def _is_inside(bounds: Bounds, position: Expr, index: Index) -> bool:
-    inside = Rel("<=", num(0), position), Rel("<", position, Size(index.extent))
+def _is_inside(bounds: Bounds, position: ex.Expr, index: ex.Index) -> bool:
+    inside = ex.Rel("<=", ex.num(0), position), ex.Rel("<", position, ex.Size(index.extent))
     return all(bounds.holds(c) is True for c in inside)

@@ -29,6 +29,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     base_and_power,
     is_mask,
@@ -172,9 +173,7 @@ class GuardInserter:
                 inside = self.flat(a, over)
                 # A function of the constant tensor 1 is finite, whatever its other arguments are.
                 asked = fails and ex.is_number(inside) <= ex.is_number(e)
-                args.append(
-                    _operand_poly(self._operand(as_atom(inside), over)) if asked else inside
-                )
+                args.append(as_poly(self._operand(as_atom(inside), over)) if asked else inside)
             return e if tuple(args) == e.args else ex.Call(e.function, tuple(args))
         self._note(e, over)
         return e
@@ -296,10 +295,6 @@ def safe_where_read(e: ex.Expr, conditions: Sequence[ex.Expr]) -> ex.Expr:
 
 def _is_operand(e: ex.Expr) -> TypeGuard[ex.Guard]:
     return isinstance(e, ex.Guard) and e.elsewhere is _ONE
-
-
-def _operand_poly(e: ex.Expr) -> Poly:
-    return e if isinstance(e, Poly) else atom(e)
 
 
 def exists_bracket(lets: Lets, condition: ex.Expr, indices: Sequence[ex.Index]) -> Poly:

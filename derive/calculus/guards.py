@@ -45,7 +45,7 @@ from derive.algebra.poly import (
     Poly,
     Term,
     as_atom,
-    atom,
+    as_poly,
     base_and_power,
     make_term,
     mul,
@@ -74,7 +74,7 @@ def rebuilt_term(t: Term, binders: Sequence[Index], factors: Sequence[Expr]) -> 
     """The term with these binders and factors, some of which may have become sums."""
     if not any(isinstance(f, Poly) for f in factors):
         return poly([make_term(t.coef, binders, factors)])
-    whole = mul(*(f if isinstance(f, Poly) else atom(f) for f in factors))
+    whole = mul(*map(as_poly, factors))
     return scale(sum_over(whole, binders), t.coef)
 
 

@@ -332,7 +332,7 @@ class _InlinedReaders:
                 f"{display_names} by its definition",
                 reader.body,
                 body,
-            ),
+            )
         ]
         body = simplify(eliminate_deltas(body, DELTA_RULES, log), self._rules, log)
         own = with_subject((reader.name, reader.formals), log)

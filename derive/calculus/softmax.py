@@ -226,8 +226,7 @@ def _candidates(p: Poly, t: Term, find: Find) -> Iterator[tuple[Let, Index, Poly
         return
     k = let.binders[0]
     free = sorted(
-        (i for i in free_indices(p) - free_indices(t) if i.extent == k.extent),
-        key=lambda i: i.name,
+        (i for i in free_indices(p) - free_indices(t) if i.extent == k.extent), key=lambda i: i.name
     )
     for i in free:
         body = substitute(let.body, _mapping(let, t, i))

@@ -54,8 +54,7 @@ OPERATIONS = (
             output[p],
             Float("1.0507009873554805")
             * Piecewise(
-                (input[p], input[p] > 0),
-                (Float("1.6732632423543772") * expm1(input[p]), True),
+                (input[p], input[p] > 0), (Float("1.6732632423543772") * expm1(input[p]), True)
             ),
         ),
     ),
@@ -92,8 +91,7 @@ OPERATIONS = (
         parameters={min_val: -1.0, max_val: 1.0},
     ),
     Operation(
-        "relu6",
-        Eq(output[p], Piecewise((0, input[p] <= 0), (6, input[p] >= 6), (input[p], True))),
+        "relu6", Eq(output[p], Piecewise((0, input[p] <= 0), (6, input[p] >= 6), (input[p], True)))
     ),
     Operation(
         "hardsigmoid",
@@ -144,9 +142,7 @@ OPERATIONS = (
         parameters={"dim": axis(m, -1), size(t): 2},
     ),
     Operation(
-        "swiglu",
-        Eq(output[p], input[p] * gate[p] * sigmoid(gate[p])),
-        inputs=(input[p], gate[p]),
+        "swiglu", Eq(output[p], input[p] * gate[p] * sigmoid(gate[p])), inputs=(input[p], gate[p])
     ),
     Operation(
         "geglu",

@@ -85,10 +85,7 @@ OPERATIONS = (
     # A bias for each bucket of relative positions and each head, and scores as they are (T5).
     Operation(
         "relative_attention",
-        Eq(
-            S[b, h, i, j],
-            Sum(query[b, h, i, d] * key[b, h, j, d], d) + bias[buckets[i, j], h],
-        ),
+        Eq(S[b, h, i, j], Sum(query[b, h, i, d] * key[b, h, j, d], d) + bias[buckets[i, j], h]),
         Eq(P[b, h, i, j], Softmax(S[b, h, i, j], j)),
         Eq(output[b, h, i, e], Sum(P[b, h, i, j] * value[b, h, j, e], j)),
         inputs=(
@@ -114,18 +111,9 @@ OPERATIONS = (
     # and out, as torch.nn.functional.linear has them; head h has its own features d.
     Operation(
         "multi_head_attention",
-        Eq(
-            Q[n, h, i, d],
-            Sum(query[n, i, k] * Wq[Composite(h, d), k], k) + bq[Composite(h, d)],
-        ),
-        Eq(
-            K[n, h, j, d],
-            Sum(key[n, j, k] * Wk[Composite(h, d), k], k) + bk[Composite(h, d)],
-        ),
-        Eq(
-            V[n, h, j, d],
-            Sum(value[n, j, k] * Wv[Composite(h, d), k], k) + bv[Composite(h, d)],
-        ),
+        Eq(Q[n, h, i, d], Sum(query[n, i, k] * Wq[Composite(h, d), k], k) + bq[Composite(h, d)]),
+        Eq(K[n, h, j, d], Sum(key[n, j, k] * Wk[Composite(h, d), k], k) + bk[Composite(h, d)]),
+        Eq(V[n, h, j, d], Sum(value[n, j, k] * Wv[Composite(h, d), k], k) + bv[Composite(h, d)]),
         Eq(S[n, h, i, j], Sum(Q[n, h, i, d] * K[n, h, j, d], d) / sqrt(size(d))),
         Eq(P[n, h, i, j], Softmax(S[n, h, i, j], j)),
         Eq(context[n, i, Composite(h, d)], Sum(P[n, h, i, j] * V[n, h, j, d], j)),
@@ -176,8 +164,7 @@ OPERATIONS = (
             Piecewise((query[b, i, d] + 1, query[b, i, d] > 0), (exp(query[b, i, d]), True)),
         ),
         Eq(
-            psi[b, j, d],
-            Piecewise((key[b, j, d] + 1, key[b, j, d] > 0), (exp(key[b, j, d]), True)),
+            psi[b, j, d], Piecewise((key[b, j, d] + 1, key[b, j, d] > 0), (exp(key[b, j, d]), True))
         ),
         Eq(state[b, d, e], Sum(psi[b, j, d] * value[b, j, e], j)),
         Eq(total[b, i], Sum(phi[b, i, d] * Sum(psi[b, j, d], j), d)),
@@ -192,13 +179,9 @@ OPERATIONS = (
             Piecewise((query[b, i, d] + 1, query[b, i, d] > 0), (exp(query[b, i, d]), True)),
         ),
         Eq(
-            psi[b, j, d],
-            Piecewise((key[b, j, d] + 1, key[b, j, d] > 0), (exp(key[b, j, d]), True)),
+            psi[b, j, d], Piecewise((key[b, j, d] + 1, key[b, j, d] > 0), (exp(key[b, j, d]), True))
         ),
-        Eq(
-            S[b, i, j],
-            Piecewise((Sum(phi[b, i, d] * psi[b, j, d], d), j <= i), (0, True)),
-        ),
+        Eq(S[b, i, j], Piecewise((Sum(phi[b, i, d] * psi[b, j, d], d), j <= i), (0, True))),
         Eq(total[b, i], Sum(S[b, i, j], j)),
         Eq(output[b, i, e], Sum(S[b, i, j] * value[b, j, e], j) / total[b, i]),
         inputs=(query[b, i, d], key[b, j, d], value[b, j, e]),

@@ -36,13 +36,7 @@ OPERATIONS = (
         "conv1d",
         Eq(
             output[n, o, u],
-            Total(
-                input[n, c, along] * weight[o, c, k],
-                c,
-                k,
-                where=inside,
-            )
-            + bias[o],
+            Total(input[n, c, along] * weight[o, c, k], c, k, where=inside) + bias[o],
         ),
         inputs=(input[n, c, t], weight[o, c, k], optional(bias[o], 0)),
         parameters=settings | steps,
@@ -51,13 +45,7 @@ OPERATIONS = (
         "conv2d",
         Eq(
             output[n, o, x, y],
-            Total(
-                input[n, c, down, right] * weight[o, c, i, j],
-                c,
-                i,
-                j,
-                where=inside_image,
-            )
+            Total(input[n, c, down, right] * weight[o, c, i, j], c, i, j, where=inside_image)
             + bias[o],
         ),
         inputs=(input[n, c, h, w], weight[o, c, i, j], optional(bias[o], 0)),
@@ -69,10 +57,7 @@ OPERATIONS = (
         Eq(
             output[n, Composite(g, o), u],
             Total(
-                input[n, Composite(g, c), along] * weight[Composite(g, o), c, k],
-                c,
-                k,
-                where=inside,
+                input[n, Composite(g, c), along] * weight[Composite(g, o), c, k], c, k, where=inside
             )
             + bias[Composite(g, o)],
         ),
@@ -86,10 +71,7 @@ OPERATIONS = (
     # Each channel by a kernel of its own.
     Operation(
         "depthwise_conv1d",
-        Eq(
-            output[n, c, u],
-            Total(input[n, c, along] * weight[c, k], k, where=inside) + bias[c],
-        ),
+        Eq(output[n, c, u], Total(input[n, c, along] * weight[c, k], k, where=inside) + bias[c]),
         inputs=(input[n, c, t], weight[c, k], optional(bias[c], 0)),
         parameters=settings | steps,
     ),
@@ -97,13 +79,7 @@ OPERATIONS = (
         "depthwise_conv2d",
         Eq(
             output[n, c, x, y],
-            Total(
-                input[n, c, down, right] * weight[c, i, j],
-                i,
-                j,
-                where=inside_image,
-            )
-            + bias[c],
+            Total(input[n, c, down, right] * weight[c, i, j], i, j, where=inside_image) + bias[c],
         ),
         inputs=(input[n, c, h, w], weight[c, i, j], optional(bias[c], 0)),
         parameters=settings | rows | columns,
@@ -131,10 +107,7 @@ OPERATIONS = (
         Eq(
             output[n, o, t],
             Total(
-                input[n, c, t - dilation * k] * weight[o, c, k],
-                c,
-                k,
-                where=t - dilation * k >= 0,
+                input[n, c, t - dilation * k] * weight[o, c, k], c, k, where=t - dilation * k >= 0
             )
             + bias[o],
         ),
@@ -194,10 +167,7 @@ OPERATIONS = (
     ),
     Operation(
         "lp_pool1d",
-        Eq(
-            output[n, c, u],
-            Sum(input[n, c, stride * u + k] ** norm_type, k) ** (1 / norm_type),
-        ),
+        Eq(output[n, c, u], Sum(input[n, c, stride * u + k] ** norm_type, k) ** (1 / norm_type)),
         inputs=(input[n, c, t],),
         parameters={norm_type: None, "kernel_size": size(k), stride: None},
     ),

@@ -25,9 +25,7 @@ OPERATIONS = (
     ),
     # The sum of absolute differences, torch.cdist with p=1.
     Operation(
-        "cdist_manhattan",
-        Eq(D[b, i, j], Sum(Abs(x1[b, i, k] - x2[b, j, k]), k)),
-        stable=True,
+        "cdist_manhattan", Eq(D[b, i, j], Sum(Abs(x1[b, i, k] - x2[b, j, k]), k)), stable=True
     ),
     # The kernels have the names and parameters of sklearn.metrics.pairwise.
     Operation(

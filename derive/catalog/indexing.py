@@ -43,16 +43,10 @@ at = IndexedBase("at")
 OPERATIONS = (
     # As torch.nn.functional.embedding; rows that are looked up often add up their gradients.
     Operation(
-        "embedding",
-        Eq(output[p, d], weight[input[p], d]),
-        inputs=(integer(input[p]), weight[v, d]),
+        "embedding", Eq(output[p, d], weight[input[p], d]), inputs=(integer(input[p]), weight[v, d])
     ),
     # The last two axes as one, as torch.flatten(input, -2).
-    Operation(
-        "flatten",
-        Eq(output[p, Composite(t, d)], input[p, t, d]),
-        inputs=(input[p, t, d],),
-    ),
+    Operation("flatten", Eq(output[p, Composite(t, d)], input[p, t, d]), inputs=(input[p, t, d],)),
     # The last axis as two, of which the second has the given size: the inverse of flatten.
     Operation(
         "unflatten",
@@ -77,10 +71,7 @@ OPERATIONS = (
     ),
     Operation(
         "take_along_dim",
-        Eq(
-            at[p, k, q],
-            indices[p, k, q] + Piecewise((size(v), indices[p, k, q] < 0), (0, True)),
-        ),
+        Eq(at[p, k, q], indices[p, k, q] + Piecewise((size(v), indices[p, k, q] < 0), (0, True))),
         Eq(output[p, k, q], input[p, at[p, k, q], q]),
         inputs=(input[p, v, q], integer(indices[p, k, q])),
         parameters={"dim": axis(v)},
@@ -116,10 +107,7 @@ OPERATIONS = (
     ),
     Operation(
         "scatter_add",
-        Eq(
-            output[p, v, q],
-            input[p, v, q] + Total(src[p, k, q], k, where=Eq(index[p, k, q], v)),
-        ),
+        Eq(output[p, v, q], input[p, v, q] + Total(src[p, k, q], k, where=Eq(index[p, k, q], v))),
         inputs=(input[p, v, q], integer(index[p, k, q]), src[p, k, q]),
         parameters={"dim": axis(v)},
     ),
@@ -171,10 +159,7 @@ OPERATIONS = (
         "shift",
         Eq(
             output[p, t, q],
-            Piecewise(
-                (input[p, t - shifts, q], And(t >= shifts, t < size(t) + shifts)),
-                (0, True),
-            ),
+            Piecewise((input[p, t - shifts, q], And(t >= shifts, t < size(t) + shifts)), (0, True)),
         ),
         inputs=(input[p, t, q],),
         parameters={shifts: 1, "dim": axis(t, -1)},
@@ -185,8 +170,7 @@ OPERATIONS = (
         Eq(
             output[p, t, q],
             Piecewise(
-                (input[p, t - size(r), q], t >= size(r)),
-                (input[p, t - size(r) + size(t), q], True),
+                (input[p, t - size(r), q], t >= size(r)), (input[p, t - size(r) + size(t), q], True)
             ),
         ),
         inputs=(input[p, t, q],),
@@ -238,10 +222,7 @@ OPERATIONS = (
     ),
     # ``length`` copies along a new first axis.
     Operation(
-        "expand",
-        Eq(output[n, p], input[p]),
-        inputs=(input[p],),
-        parameters={"length": size(n)},
+        "expand", Eq(output[n, p], input[p]), inputs=(input[p],), parameters={"length": size(n)}
     ),
     # Each value ``repeats`` times, and all of them one time after the other.
     Operation(
@@ -271,12 +252,7 @@ OPERATIONS = (
             input[n, c, stride * x + dilation * i, stride * y + dilation * j],
         ),
         inputs=(input[n, c, h, w],),
-        parameters={
-            "kernel_height": size(i),
-            "kernel_width": size(j),
-            dilation: 1,
-            stride: 1,
-        },
+        parameters={"kernel_height": size(i), "kernel_width": size(j), dilation: 1, stride: 1},
     ),
     # Depth to space: each channel of the output is upscale_factor**2 channels of the input.
     Operation(

@@ -196,12 +196,7 @@ OPERATIONS = (
         Eq(total, Sum(loss[n], n)),
         Eq(average, Mean(loss[n], n)),
         inputs=(input[n, q], target[n, q]),
-        parameters={
-            alpha: 0.5,
-            beta: 0.5,
-            smooth: 1.0,
-            "reduction": choice("mean", "sum", "none"),
-        },
+        parameters={alpha: 0.5, beta: 0.5, smooth: 1.0, "reduction": choice("mean", "sum", "none")},
         outputs={"mean": average, "sum": total, "none": loss},
     ),
 )

@@ -95,12 +95,7 @@ OPERATIONS = (
         Eq(average, Mean(loss[n], n)),
         Eq(total, Sum(loss[n], n)),
         inputs=(anchor[n, d], positive[n, d], negative[n, d]),
-        parameters={
-            margin: 1.0,
-            ord: 2,
-            eps: 1e-6,
-            "reduction": choice("mean", "sum", "none"),
-        },
+        parameters={margin: 1.0, ord: 2, eps: 1e-6, "reduction": choice("mean", "sum", "none")},
         outputs={"mean": average, "sum": total, "none": loss},
         requires=[margin > 0],
     ),
@@ -116,10 +111,7 @@ OPERATIONS = (
         Eq(average, Mean(loss[n], n)),
         Eq(total, Sum(loss[n], n)),
         inputs=(input1[n, d], input2[n, d], target[n]),
-        parameters={
-            margin: 0.0,
-            "reduction": choice("mean", "sum", "none"),
-        },
+        parameters={margin: 0.0, "reduction": choice("mean", "sum", "none")},
         outputs={"mean": average, "sum": total, "none": loss},
     ),
 )

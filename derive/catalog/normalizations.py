@@ -7,17 +7,7 @@ from __future__ import annotations
 
 from sympy import And, IndexedBase, Rational, Sum, oo, sqrt, symbols
 
-from derive.notation.heads import (
-    Composite,
-    Eq,
-    Mean,
-    Total,
-    axis,
-    clamp,
-    group,
-    optional,
-    size,
-)
+from derive.notation.heads import Composite, Eq, Mean, Total, axis, clamp, group, optional, size
 from derive.notation.specification import Operation
 
 p, q, s = group("p"), group("q"), group("s")
@@ -123,9 +113,7 @@ OPERATIONS = (
             + alpha
             / size(w)
             * Total(
-                input[n, d, q] ** 2,
-                d,
-                where=And(c - size(w) / 2 <= d, d <= c + (size(w) - 1) / 2),
+                input[n, d, q] ** 2, d, where=And(c - size(w) / 2 <= d, d <= c + (size(w) - 1) / 2)
             ),
         ),
         Eq(output[n, c, q], input[n, c, q] / divisor[n, c, q] ** beta),

@@ -124,11 +124,7 @@ OPERATIONS = (
         Eq(average, Mean(loss[p], p)),
         Eq(total, Sum(loss[p], p)),
         inputs=(input[p], target[p]),
-        parameters={
-            alpha: Rational(1, 4),
-            gamma: 2,
-            "reduction": choice("none", "mean", "sum"),
-        },
+        parameters={alpha: Rational(1, 4), gamma: 2, "reduction": choice("none", "mean", "sum")},
         outputs={"none": loss, "mean": average, "sum": total},
     ),
     # input has logarithms, target probabilities; batchmean divides by the size of the first axis.

@@ -38,14 +38,8 @@ OPERATIONS = (
     # The gates are reset, update and new.
     Operation(
         "gru_cell",
-        Eq(
-            a[n, g, j],
-            Sum(input[n, i] * w_ih[Composite(g, j), i], i) + b_ih[Composite(g, j)],
-        ),
-        Eq(
-            s[n, g, j],
-            Sum(hx[n, l] * w_hh[Composite(g, j), l], l) + b_hh[Composite(g, j)],
-        ),
+        Eq(a[n, g, j], Sum(input[n, i] * w_ih[Composite(g, j), i], i) + b_ih[Composite(g, j)]),
+        Eq(s[n, g, j], Sum(hx[n, l] * w_hh[Composite(g, j), l], l) + b_hh[Composite(g, j)]),
         Eq(reset[n, j], sigmoid(a[n, 0, j] + s[n, 0, j])),
         Eq(update[n, j], sigmoid(a[n, 1, j] + s[n, 1, j])),
         Eq(new[n, j], tanh(a[n, 2, j] + reset[n, j] * s[n, 2, j])),

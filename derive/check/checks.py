@@ -299,12 +299,7 @@ def _run_check(check: _Asking, function: Function, made: Sample) -> tuple[str, b
 
 
 def _adjudicate(
-    op: Operation,
-    detail: str,
-    order: int,
-    check: _Asking,
-    function: Function,
-    made: Sample,
+    op: Operation, detail: str, order: int, check: _Asking, function: Function, made: Sample
 ) -> str:
     """Adjudicate a difference: the error found, or ''."""
     passed, conventional = 0, True

@@ -269,10 +269,7 @@ def _values_if_legal(
 
 
 def _has_clean_outputs(
-    op: Operation,
-    tensors: Mapping[str, Array | None],
-    parameters: Mapping[str, Any],
-    finite: bool,
+    op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any], finite: bool
 ) -> bool:
     """True if no output has a nan, and with ``finite`` no infinity."""
     made = _values_if_legal(op, tensors, parameters)

@@ -24,7 +24,6 @@ from derive.notation.operation import (
     KeepDim,
     Number,
     Operation,
-    Parameter,
     SizeOf,
     Tensor,
 )
@@ -337,7 +336,9 @@ class _Solver:
         """
         pins: dict[str, dict[int, int]] = {}
         for p in self.op.parameters:
-            owner = next((t for t in self.given if _has_axis(p, t)), None)
+            owner = next(
+                (t for t in self.given if isinstance(p, AxisOf) and p.index in t.axes), None
+            )
             if isinstance(p, AxisOf) and owner is not None:
                 dim = self.parameters.get(p.name, p.default)
                 if dim is None:
@@ -428,10 +429,6 @@ class _Solver:
                 if value != int(value):
                     raise ValueError(f"size({extent.name}) would be {value}, not an integer")
                 self.note(extent.name, max(0, int(value)), "its definition")
-
-
-def _has_axis(parameter: Parameter, tensor: Tensor) -> bool:
-    return isinstance(parameter, AxisOf) and parameter.index in tensor.axes
 
 
 def _axis_text(axis: Expr) -> str:

@@ -48,13 +48,7 @@ class Audited:
 
 
 def audit_package(
-    within: str,
-    path: Path,
-    seconds: float,
-    strict: bool,
-    format_: str,
-    json_: bool,
-    quiet: bool,
+    within: str, path: Path, seconds: float, strict: bool, format_: str, json_: bool, quiet: bool
 ) -> int:
     """Print the findings; return exit code 1 if one is wrong, else 2 if one cannot be judged."""
     import torch  # before the fork, so that the workers have it

@@ -27,8 +27,7 @@ def audit(
     example: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.py",
-            help="Defines examples(), which returns lists of forward arguments.",
+            metavar="FILE.py", help="Defines examples(), which returns lists of forward arguments."
         ),
     ] = None,
     examples: Annotated[
@@ -50,8 +49,7 @@ def audit(
         typer.Option(metavar="NAME", help="A float argument that needs no gradient; repeatable."),
     ] = None,
     once: Annotated[
-        bool,
-        typer.Option("--once", help="Call backward once only: the Function reuses memory."),
+        bool, typer.Option("--once", help="Call backward once only: the Function reuses memory.")
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 for a fragile Function too.")

@@ -32,16 +32,14 @@ class _LintedFunction(NamedTuple):
 
 def lint(
     paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE | FOLDER]...", help="Else this folder."),
+        list[Path] | None, typer.Argument(metavar="[FILE | FOLDER]...", help="Else this folder.")
     ] = None,
     select: Annotated[
         list[str] | None,
         typer.Option(metavar="CODES", help="These rules alone: DRV101,DRV4; repeated."),
     ] = None,
     ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CODES", help="All rules but these; repeated."),
+        list[str] | None, typer.Option(metavar="CODES", help="All rules but these; repeated.")
     ] = None,
     explain: Annotated[
         str | None, typer.Option(metavar="CODE", help="Print the page of a rule.")

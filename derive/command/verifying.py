@@ -57,9 +57,7 @@ def verify(
     check: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CHECK",
-            help="Run only this check. Repeatable.",
-            autocompletion=complete_check,
+            metavar="CHECK", help="Run only this check. Repeatable.", autocompletion=complete_check
         ),
     ] = None,
     verbose: Annotated[

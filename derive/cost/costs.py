@@ -17,23 +17,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from derive.algebra.expr import (
-    Access,
-    Expr,
-    Index,
-    free_indices,
-    walk,
-)
+from derive.algebra.expr import Access, Expr, Index, free_indices, walk
 from derive.algebra.poly import ZERO, Poly, add, scale
 from derive.cost.flop_trace import ComputedTensor, Step, Trace
 from derive.cost.size_formula import Amount, covers, degree
 from derive.notation.operation import Operation
-from derive.program.argument_types import (
-    SizeFormulas,
-    backward_values,
-    given_values,
-    shapes_of,
-)
+from derive.program.argument_types import SizeFormulas, backward_values, given_values, shapes_of
 from derive.program.cse import Line
 from derive.program.program import Program
 from derive.program.shape_rules import elements

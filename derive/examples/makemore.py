@@ -29,14 +29,7 @@ with extra():
 
     from derive.examples.curve import write_curve
     from derive.examples.data import DataSet, census_names, data_set, read_names
-    from derive.examples.model import (
-        Parameters,
-        calibrate,
-        initial_parameters,
-        loss,
-        sample,
-        train,
-    )
+    from derive.examples.model import Parameters, calibrate, initial_parameters, loss, sample, train
 
 SEED = 2147483647
 SAMPLES = 20

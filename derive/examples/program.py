@@ -30,8 +30,7 @@ def extra() -> Iterator[None]:
             raise
         library = error.name.partition(".")[0]
         print(
-            f"the examples need {library}: pip install 'derive-backward[examples]'",
-            file=sys.stderr,
+            f"the examples need {library}: pip install 'derive-backward[examples]'", file=sys.stderr
         )
         raise SystemExit(2) from None
 

@@ -27,6 +27,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     make_term,
     mul,
@@ -37,7 +38,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Find, Let, Lets
 from derive.kernels.expansion import GroupExpansion, UnfoldedBody, matched, multiplied_out
-from derive.kernels.kernel_spec import AttentionResult, Axes, KernelSpec, as_poly, expand_names
+from derive.kernels.kernel_spec import AttentionResult, Axes, KernelSpec, expand_names
 from derive.kernels.normalization import Named
 from derive.kernels.unify import term_quotient
 

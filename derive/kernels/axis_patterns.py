@@ -28,6 +28,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     constant,
     is_mask,
@@ -38,7 +39,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.rules import DELTA_RULES, eliminate_deltas
 from derive.algebra.substitution import rename_apart, substitute
-from derive.kernels.kernel_spec import Axes, Kernel, KernelSpec, as_poly, instantiate_atoms
+from derive.kernels.kernel_spec import Axes, Kernel, KernelSpec, instantiate_atoms
 from derive.kernels.pointwise_pattern import Instance
 from derive.kernels.unify import Arguments, Found, term_quotient
 

@@ -14,6 +14,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     base_and_power,
     constant,
@@ -24,7 +25,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import rename_apart, substitute
 from derive.calculus.lets import Find, Let
-from derive.kernels.kernel_spec import Axes, as_poly, expand_names
+from derive.kernels.kernel_spec import Axes, expand_names
 from derive.kernels.pointwise_pattern import kinds_of
 
 # ---------------------------------------------------------------------------------- group expansion

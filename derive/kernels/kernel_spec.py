@@ -19,7 +19,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
-    atom,
+    as_poly,
     make_term,
     mul,
     poly,
@@ -79,11 +79,6 @@ def instantiate_atoms(e: ex.Expr, become: Replacement) -> ex.Expr:
             return ex.Guard(parts[0], as_atom(as_poly(parts[1])), elsewhere)
     whole: ex.Expr = e.map(lambda part: instantiate_atoms(part, become))
     return whole
-
-
-def as_poly(e: ex.Expr) -> Poly:
-    """An expression as a sum."""
-    return e if isinstance(e, Poly) else atom(e)
 
 
 def _instantiate_term(t: Term, become: Replacement) -> Poly:

@@ -26,6 +26,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     base_and_power,
     is_mask,
@@ -50,7 +51,7 @@ from derive.kernels.expansion import (
     squares,
     sums_square,
 )
-from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec, as_poly
+from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec
 from derive.kernels.unify import split_numbers, term_quotient
 
 _HALF = Fraction(1, 2)

@@ -14,6 +14,7 @@ from derive.algebra.poly import (
     Poly,
     Term,
     add,
+    as_poly,
     constant,
     is_mask,
     make_term,
@@ -21,7 +22,7 @@ from derive.algebra.poly import (
     poly,
     sum_over,
 )
-from derive.kernels.kernel_spec import KernelSpec, as_poly, where_it_is
+from derive.kernels.kernel_spec import KernelSpec, where_it_is
 from derive.kernels.unify import Arguments, Found, term_quotient
 
 

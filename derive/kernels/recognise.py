@@ -13,7 +13,7 @@ from functools import cache, lru_cache, partial
 from itertools import islice
 
 from derive.algebra.expr import Access, Expr, Where, free_indices, num, tensors
-from derive.algebra.poly import ZERO, Poly, Term, add, make_term, mul, poly
+from derive.algebra.poly import ZERO, Poly, Term, add, as_poly, make_term, mul, poly
 from derive.calculus.lets import Find, Let, scaled_call
 from derive.calculus.softmax import split_log_shares
 from derive.kernels.attention import Attentions
@@ -26,7 +26,7 @@ from derive.kernels.axis_patterns import (
     StackPattern,
 )
 from derive.kernels.expansion import UnfoldedBody
-from derive.kernels.kernel_spec import Kernel, KernelSpec, as_poly, most_terms
+from derive.kernels.kernel_spec import Kernel, KernelSpec, most_terms
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.pointwise_pattern import PointwisePattern, kinds_of
 from derive.kernels.table import BACKWARD, FORWARD, KERNELS

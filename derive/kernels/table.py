@@ -89,15 +89,10 @@ FORWARD = (
         "torch.nn.functional.hardsigmoid(x)",
     ),
     KernelSpec(
-        "hardsigmoid by clamp",
-        "y = clamp(x + 3, 0, 6)/6",
-        "torch.nn.functional.hardsigmoid(x)",
+        "hardsigmoid by clamp", "y = clamp(x + 3, 0, 6)/6", "torch.nn.functional.hardsigmoid(x)"
     ),
     KernelSpec(
-        "hardtanh",
-        _HARDTANH,
-        "torch.ops.aten.hardtanh(x, low, high)",
-        domain="low <= high",
+        "hardtanh", _HARDTANH, "torch.ops.aten.hardtanh(x, low, high)", domain="low <= high"
     ),
     KernelSpec(
         "softshrink",

@@ -16,6 +16,7 @@ from derive.algebra.poly import (
     Poly,
     Term,
     add,
+    as_poly,
     base_and_power,
     make_term,
     mul,
@@ -25,7 +26,7 @@ from derive.algebra.poly import (
     scale,
 )
 from derive.budget import tick
-from derive.kernels.kernel_spec import as_poly, instantiate_atoms
+from derive.kernels.kernel_spec import instantiate_atoms
 
 Found = Mapping[str, Poly]
 """The values of arguments, by canonical name."""

@@ -64,7 +64,7 @@ def never_read(reading: FunctionReading) -> Iterator[At]:
     """
     function = reading.function
     node = function.backward.node
-    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _loads(n)}
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     names = [*function.cotangents, *([function.backward.star] if function.backward.star else [])]
     unread = [n for n in names if n not in read and not n.startswith("_")]
     if not unread or not any(map(_sure, reading.returned)):
@@ -82,10 +82,6 @@ def _has_constant_outputs(reading: FunctionReading) -> bool:
     """True if all outputs are constants, as in a Function used for its side effects."""
     results = reading.results
     return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
-
-
-def _loads(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
 
 
 def _argument(node: ast.FunctionDef, name: str) -> ast.AST:
@@ -243,10 +239,7 @@ def changed_cotangent(reading: FunctionReading) -> Iterator[At]:
     ```
     """
     for event in _changes(reading, {"cotangent"}):
-        yield At(
-            event.node,
-            "backward changes a cotangent in place; other nodes may read it",
-        )
+        yield At(event.node, "backward changes a cotangent in place; other nodes may read it")
 
 
 def _changes(reading: FunctionReading, kinds: set[str]) -> Iterator[Event]:
@@ -315,10 +308,7 @@ def changed_saved(reading: FunctionReading) -> Iterator[At]:
     ```
     """
     for event in _changes(reading, {"saved", "kept"}):
-        yield At(
-            event.node,
-            "backward changes a saved tensor; a second backward fails or is wrong",
-        )
+        yield At(event.node, "backward changes a saved tensor; a second backward fails or is wrong")
 
 
 def viewed_cotangent(reading: FunctionReading) -> Iterator[At]:

@@ -167,10 +167,7 @@ def no_derivative(reading: FunctionReading) -> Iterator[At]:
         if token in used and any(_differentiable(reading, t) for t in cut.slopes):
             found.append((cut.node, f"`{cut.what}`"))
     for node, what in sorted(found, key=lambda f: (f[0].lineno, f[0].col_offset))[:1]:  # type: ignore[attr-defined]
-        yield At(
-            node,
-            f"{what} has no derivative; mark backward once_differentiable",
-        )
+        yield At(node, f"{what} has no derivative; mark backward once_differentiable")
 
 
 def _differentiable(reading: FunctionReading, token: Token) -> bool:

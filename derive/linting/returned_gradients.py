@@ -242,10 +242,7 @@ def unbound_gradient(reading: FunctionReading) -> Iterator[At]:
     for event in reading.backward.of_kind("unbound"):
         if id(event.node) in returned and all(map(wanted.fullmatch, event.value.unbound)):
             (condition, *_) = sorted(event.value.unbound)
-            yield At(
-                event.node,
-                f"`{ast.unparse(event.node)}` has no value unless `{condition}`",
-            )
+            yield At(event.node, f"`{ast.unparse(event.node)}` has no value unless `{condition}`")
 
 
 def other_needs(reading: FunctionReading) -> Iterator[At]:

@@ -148,10 +148,7 @@ def second_save(reading: FunctionReading) -> Iterator[At]:
         for statement in body:
             if reading.is_save(statement):
                 if seen is not None:
-                    yield At(
-                        statement,
-                        f"this call replaces the tensors saved in line {seen}",
-                    )
+                    yield At(statement, f"this call replaces the tensors saved in line {seen}")
                 seen = statement.lineno
 
 

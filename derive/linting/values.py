@@ -124,11 +124,7 @@ def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> Track
         else None
     )
     return replace(
-        value,
-        identity=own,
-        level=max(level, value.level),
-        items=None,
-        unbound=frozenset(),
+        value, identity=own, level=max(level, value.level), items=None, unbound=frozenset()
     )
 
 

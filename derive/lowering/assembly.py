@@ -21,12 +21,7 @@ from derive.lowering.layout_conversion import (
     shapes_before,
     store_layout,
 )
-from derive.lowering.lowering_input import (
-    LoweringInput,
-    integer_tensors,
-    sources_of,
-    vectors_of,
-)
+from derive.lowering.lowering_input import LoweringInput, integer_tensors, sources_of, vectors_of
 from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Operation
 from derive.passes import Pass, as_pass, stages

@@ -33,14 +33,7 @@ from derive.lowering.saved_values import readers_of, saved_of
 from derive.notation.operation import Operation
 from derive.program.cse import Line
 from derive.program.program import BackwardLine, Program
-from derive.program.torch_ir import (
-    Conditional,
-    FunctionCall,
-    MethodCall,
-    Name,
-    names_in,
-    values_in,
-)
+from derive.program.torch_ir import Conditional, FunctionCall, MethodCall, Name, names_in, values_in
 
 
 @dataclass(frozen=True)
@@ -83,9 +76,7 @@ def _kept_for_shape(request: BackwardInput, body: Body) -> list[str]:
     return [n for n, s in said.items() if readers.get(s, set()) - values.get(s, set())]
 
 
-def _scope_and_spec(
-    request: BackwardInput,
-) -> tuple[Lowering, BodySpec, dict[str, str]]:
+def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[str, str]]:
     """Return the lowered statements, the spec of the body, and the added cotangents."""
     given, statistics = request.given, request.statistics
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()

@@ -159,9 +159,7 @@ def saved_of(
 
 
 def readers_of(
-    lines: Sequence[Line],
-    needs: Sequence[Needs],
-    read: Callable[[Code], Iterable[str]] = names_in,
+    lines: Sequence[Line], needs: Sequence[Needs], read: Callable[[Code], Iterable[str]] = names_in
 ) -> dict[str, set[str]]:
     """Return the gradients whose lines read each name."""
     readers: dict[str, set[str]] = {}

@@ -6,12 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from derive.blocks.tiling import StageInput
 from derive.module.pretty_printer import call_lines, indented
-from derive.module.stage_codegen import (
-    StageFunction,
-    none_of,
-    stage_return_statement,
-    unpack_tuple,
-)
+from derive.module.stage_codegen import StageFunction, none_of, stage_return_statement, unpack_tuple
 from derive.module.stage_functions import Scheduled, Stages
 
 

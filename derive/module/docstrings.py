@@ -8,18 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from textwrap import wrap
 
-from derive.algebra.expr import (
-    Access,
-    Composite,
-    Const,
-    Expr,
-    Index,
-    Mul,
-    Num,
-    Rel,
-    accesses,
-    walk,
-)
+from derive.algebra.expr import Access, Composite, Const, Expr, Index, Mul, Num, Rel, accesses, walk
 from derive.kernels.table import KERNELS
 from derive.module.arguments import KINDS, ArgumentCheck
 from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor

@@ -385,11 +385,7 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
 
 
 def _gradient_body(
-    op: Operation,
-    program: Program,
-    body: Sequence[BackwardLine],
-    precision: Precision,
-    indent: int,
+    op: Operation, program: Program, body: Sequence[BackwardLine], precision: Precision, indent: int
 ) -> list[str]:
     """Return the unpacked saved values, each gradient under its predicate, and the results."""
     backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]

@@ -60,7 +60,8 @@ def _statements(names: Collection[str]) -> list[str]:
 @cache
 def runtime() -> str:
     """Return the text of `_runtime.py`."""
-    sections = [_section(template(f"helpers/{name}.py")) for name in _SECTIONS]
+    first, *others = [_section(template(f"helpers/{name}.py")) for name in _SECTIONS]
+    sections = [{**first, "above": ""}, *({**other, "above": "\n"} for other in others)]
     return environment().get_template("runtime.py.jinja").render(sections=sections)
 
 

@@ -308,12 +308,7 @@ def _group_check(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> lis
         f"but {{tuple({own})}} in {t.name}, from axis {_position_in_message(start)} on"
     )
     check = argument_check(
-        op,
-        f"{own} != {want}",
-        message,
-        prepare=prepare,
-        subject=f"*{group.name}",
-        clause=TWO_SIZES,
+        op, f"{own} != {want}", message, prepare=prepare, subject=f"*{group.name}", clause=TWO_SIZES
     )
     return [check] if own != want else []
 

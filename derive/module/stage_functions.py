@@ -16,12 +16,7 @@ from derive.module.arguments import in_turn
 from derive.module.function_codegen import dtype_lines
 from derive.module.pretty_printer import call_lines
 from derive.module.shape_checks import shapes_from
-from derive.module.stage_codegen import (
-    StageFunction,
-    backward_part,
-    formed_part,
-    forward_part,
-)
+from derive.module.stage_codegen import StageFunction, backward_part, formed_part, forward_part
 from derive.notation.operation import Choice, Operation
 from derive.program.fused_backward import Formed
 from derive.program.program import Program

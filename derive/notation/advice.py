@@ -183,9 +183,7 @@ class Declaring:
 
 IN_TEXT = Declaring("on the op line", "size({})={}", "{}: int")
 IN_SYMPY = Declaring(
-    "in inputs=[x[i, j], ...]",
-    "parameters={{size({}): {}}}",
-    "inputs=[..., integer({})]",
+    "in inputs=[x[i, j], ...]", "parameters={{size({}): {}}}", "inputs=[..., integer({})]"
 )
 
 

@@ -14,15 +14,7 @@ from derive.algebra.reductions import CONDITIONS, REDUCTIONS
 from derive.algebra.reference_values import constant_value
 from derive.algebra.substitution import fresh
 from derive.notation import advice, syntax
-from derive.notation.advice import (
-    ALIASES,
-    CONSTANTS,
-    KEEPING,
-    SCALAR,
-    arity,
-    nearest,
-    plural,
-)
+from derive.notation.advice import ALIASES, CONSTANTS, KEEPING, SCALAR, arity, nearest, plural
 from derive.notation.resource_limits import JOINED
 from derive.notation.shapes import axis_of
 from derive.notation.smart_constructors import (

@@ -173,10 +173,7 @@ def outputs(d: Declared) -> tuple[str, ...]:
 
 
 def _check_axes(
-    d: Declared,
-    made: Sequence[Parameter],
-    equations: Sequence[Equation],
-    results: Sequence[str],
+    d: Declared, made: Sequence[Parameter], equations: Sequence[Equation], results: Sequence[str]
 ) -> None:
     axes: dict[str, str] = {}
     for parameter in made:
@@ -193,7 +190,8 @@ def _check_axes(
             lost = [
                 e.name
                 for e in equations
-                if e.name in results and not _contains_index(e, parameter.index)
+                if e.name in results
+                and not any(part is parameter.index for axis in e.axes for part in walk(axis))
             ]
             if not lost:
                 fail(
@@ -201,10 +199,6 @@ def _check_axes(
                     f"{parameter.name}: every output already has axis {parameter.index.name}, "
                     "so there is nothing to keep",
                 )
-
-
-def _contains_index(equation: Equation, index: Index) -> bool:
-    return any(part is index for axis in equation.axes for part in walk(axis))
 
 
 def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tensor]) -> None:

@@ -89,10 +89,7 @@ def check_size(written: OperationSyntax) -> None:
 
 
 def check_depth(
-    e: Any,
-    parts: Callable[[Any], Iterable[Any]],
-    at: SourcePlace | None,
-    limit: int = DEPTH,
+    e: Any, parts: Callable[[Any], Iterable[Any]], at: SourcePlace | None, limit: int = DEPTH
 ) -> None:
     """Refuse an expression with too many levels, nested powers or parts.
 

@@ -443,13 +443,7 @@ def with_unit_axes(written: OperationSyntax) -> OperationSyntax:
     """Add an index of size 1 for each axis that is written 0."""
     if not any(_is_unit_axis(axis) for t in written.inputs or () for axis in t.axes or ()):
         return written
-    named = (
-        NameSyntax,
-        Star,
-        TensorSyntax,
-        ParameterSyntax,
-        EquationSyntax,
-    )
+    named = (NameSyntax, Star, TensorSyntax, ParameterSyntax, EquationSyntax)
     taken = {e.name for e in _all_syntax_parts(written) if isinstance(e, named)}
     letters: list[str] = []
     inputs = tuple(_with_unit_letters(t, letters, taken) for t in written.inputs or ())

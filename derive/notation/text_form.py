@@ -240,7 +240,9 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         # A bare word is a required number, except ``stable``.
         bounds = tuple(p for p in options if isinstance(p, syntax.Bound))
         others = [p for p in options if not isinstance(p, syntax.Bound)]
-        parameters = tuple(p for p in others if not _says_stable(p))
+        parameters = tuple(
+            p for p in others if not (p.name == "stable" and p.value is None and not p.options)
+        )
         stable = len(parameters) < len(others)
         made = _name(name), inputs, parameters, found.get("outputs"), ()
         return syntax.OperationSyntax(*made, at=_token_place(op), stable=stable, bounds=bounds)
@@ -365,8 +367,3 @@ class _SyntaxBuilder(Transformer[Token, Any]):
 
     def composite(self, paren: Token, *parts: Any) -> syntax.Raw:
         return syntax.CompositeSyntax(parts, at=_token_place(paren))
-
-
-def _says_stable(p: syntax.ParameterSyntax) -> bool:
-    """True if it is the word ``stable``, which is not a required number."""
-    return p.name == "stable" and p.value is None and not p.options

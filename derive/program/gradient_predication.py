@@ -270,10 +270,7 @@ def _results_read(
 
 
 def _filled_masks(
-    call: FunctionCall,
-    read: Sequence[tuple[Code, Needs]],
-    needs: Needs,
-    places: Mapping[str, int],
+    call: FunctionCall, read: Sequence[tuple[Code, Needs]], needs: Needs, places: Mapping[str, int]
 ) -> tuple[Code, ...]:
     def which(n: int) -> Needs:
         every = {tensor for place, own in read if place is literal(n) for tensor in own}

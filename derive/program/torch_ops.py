@@ -283,13 +283,7 @@ _ROWS = (
         for name in ("arange", "rt.positions")
     ),
     _moves("full", shape_rules.single, makes=True),
-    _fresh(
-        "einsum",
-        shape_rules.einsum,
-        flop_rules.einsum,
-        contracts=True,
-        alias=Alias.FRESH_VIEW,
-    ),
+    _fresh("einsum", shape_rules.einsum, flop_rules.einsum, contracts=True, alias=Alias.FRESH_VIEW),
     _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     *_window_ops(),

@@ -62,9 +62,7 @@ def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tu
 
 
 def written_in(
-    adjoints: Sequence[Adjoint],
-    gradients: Sequence[Adjoint],
-    length: Callable[[Adjoint], int],
+    adjoints: Sequence[Adjoint], gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]
 ) -> tuple[list[Adjoint], list[Adjoint]]:
     """Inline adjoints that are single products with a single reader, where that is shorter.
 

@@ -102,7 +102,7 @@ class Formula:
 
     def sympy(self) -> Any:
         """Return the body as a SymPy expression."""
-        from derive.notation.to_sympy import to_sympy
+        from derive.notation.sympy_form import to_sympy
 
         return to_sympy(self.body)
 

@@ -11,26 +11,13 @@ from functools import partial
 from derive.algebra import expr as ex
 from derive.algebra.factor import factor, to_tree
 from derive.algebra.rules import Step
-from derive.algebra.substitution import (
-    fresh,
-    primed,
-    replace,
-    replace_inside_out,
-    substitute,
-)
+from derive.algebra.substitution import fresh, primed, replace, replace_inside_out, substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.alpha_renaming import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.errors import no_recursion_leaves
 from derive.notation.operation import Operation
-from derive.notation.split import (
-    Given,
-    alike,
-    given_axes,
-    letters_of,
-    on_given_axes,
-    with_letters,
-)
+from derive.notation.split import Given, alike, given_axes, letters_of, on_given_axes, with_letters
 from derive.notation.unparse import unit_letters
 from derive.reports.formula import DerivationStep, Formula
 from derive.show.identities import divisors, share, without_nonzero

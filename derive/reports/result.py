@@ -177,8 +177,40 @@ Told = Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
 """Computes the steps of an operation, and all names that the steps read."""
 
 
+class _Printed:
+    """What a result of formulas and their steps prints: text, LaTeX and HTML."""
+
+    told: Told
+
+    @cached_property
+    def _told(self) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
+        return self.told()
+
+    @property
+    def rewritten(self) -> tuple[DerivationStep, ...]:
+        """The steps that rewrite the equations in a stable form before differentiation."""
+        return self._told[0]
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return as_html(self._sheet(False))
+
+    def text(self, steps: bool = False) -> str:
+        """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
+        return as_text(self._sheet(steps))
+
+    def latex(self, steps: bool = False) -> str:
+        """Return the same as the body of a LaTeX document with amsmath."""
+        return as_latex(self._sheet(steps))
+
+    def _sheet(self, steps: bool) -> Document:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, repr=False, eq=False)
-class Tangents(Mapping[str, Formula]):
+class Tangents(_Printed, Mapping[str, Formula]):
     """Forward-mode derivatives: a mapping from each output to the `Formula` of its tangent.
 
         d_Y[n] = Sum_A Sum_i dY[n]/dA[i] * d_A[i]
@@ -201,15 +233,6 @@ class Tangents(Mapping[str, Formula]):
     """By output or equation, in order of computation."""
     told: Told
 
-    @cached_property
-    def _told(self) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
-        return self.told()
-
-    @property
-    def rewritten(self) -> tuple[DerivationStep, ...]:
-        """The steps that rewrite the equations in a stable form before differentiation."""
-        return self._told[0]
-
     def __getitem__(self, name: str) -> Formula:
         return self.formulas[name]
 
@@ -219,23 +242,9 @@ class Tangents(Mapping[str, Formula]):
     def __len__(self) -> int:
         return len(self.formulas)
 
-    def __str__(self) -> str:
-        return self.text()
-
     def __repr__(self) -> str:
         option = "" if self.option is None else f", {self.option!r}"
         return f"Tangents({self.name!r}{option}, of: {', '.join(self)})"
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet(False))
-
-    def text(self, steps: bool = False) -> str:
-        """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
-        return as_text(self._sheet(steps))
-
-    def latex(self, steps: bool = False) -> str:
-        """Return the same as the body of a LaTeX document with amsmath."""
-        return as_latex(self._sheet(steps))
 
     def _sheet(self, steps: bool) -> Document:
         moves = bool(self.formulas)
@@ -252,7 +261,7 @@ class Tangents(Mapping[str, Formula]):
 
 
 @dataclass(frozen=True, repr=False)
-class Derivation(Formulas):
+class Derivation(_Printed, Formulas):
     """The gradients of an operation with their steps, cost and tangents; see `derive.derivation`.
 
     ``str(d)`` is what ``derive show`` prints, and a notebook shows the formulas. Steps, cost and
@@ -269,11 +278,6 @@ class Derivation(Formulas):
     told: Told
     made: Callable[[], tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]]
     moved: Callable[[], Tangents]
-
-    @property
-    def rewritten(self) -> tuple[DerivationStep, ...]:
-        """The steps that rewrite the equations in a stable form before differentiation."""
-        return self._told[0]
 
     @property
     def step_definitions(self) -> tuple[Formula, ...]:
@@ -301,15 +305,8 @@ class Derivation(Formulas):
         return self.moved()
 
     @cached_property
-    def _told(self) -> tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]:
-        return self.told()
-
-    @cached_property
     def _made(self) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...], Cost]:
         return self.made()
-
-    def __str__(self) -> str:
-        return self.text()
 
     def __repr__(self) -> str:
         option = "" if self.option is None else f", {self.option!r}"
@@ -318,17 +315,6 @@ class Derivation(Formulas):
     def _repr_latex_(self) -> str:
         every = (*self.equations, *self.definitions, *self.shown)
         return in_display(f.sides("latex") for f in every)
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet(False))
-
-    def text(self, steps: bool = False) -> str:
-        """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
-        return as_text(self._sheet(steps))
-
-    def latex(self, steps: bool = False) -> str:
-        """Return the same as the body of a LaTeX document with amsmath."""
-        return as_latex(self._sheet(steps))
 
     def _sheet(self, steps: bool) -> Document:
         saved = ", ".join(self.saved) or "nothing"

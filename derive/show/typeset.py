@@ -130,10 +130,7 @@ class _Latex(Style):
         **{"maximum": r"\max", "minimum": r"\min", "max": r"\max", "min": r"\min"},
         "digamma": r"\psi",
     }
-    fences: Mapping[str, tuple[str, str]] = {
-        "abs": ("|", "|"),
-        "floor": (r"\lfloor ", r"\rfloor"),
-    }
+    fences: Mapping[str, tuple[str, str]] = {"abs": ("|", "|"), "floor": (r"\lfloor ", r"\rfloor")}
 
     def number(self, text: str) -> str:
         digits, _, exponent = text.partition("e")

@@ -71,11 +71,6 @@ _ADVICE = {name: text for text, names in _NAMES.items() for name in names.split(
 _FAMILIES = {"fft_": _FOURIER, "_fft_": _FOURIER, "linalg_": _MATRIX}
 
 
-def is_refused(name: str) -> bool:
-    """True if an operation has no reading, not even by torch's decomposition."""
-    return name in _ADVICE
-
-
 def advice(name: str) -> str | None:
     """Return what to do instead of an operation; None if nothing is known."""
     found = _ADVICE.get(name)
@@ -287,7 +282,7 @@ class Reader:
             args, kwargs = tree_unflatten(every, spec)
             return node.target(*args, **kwargs)
 
-        if is_refused(name):
+        if name in _ADVICE:
             raise DeriveError(f"{name} is not supported: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))

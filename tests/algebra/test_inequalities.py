@@ -40,10 +40,7 @@ k, l, m, t, u = (Index(n, n) for n in "klmtu")  # noqa: E741
 
 JOINED = (Extent("k"), Extent("l"), Extent("m", size=Size("k") + Size("l")))
 SHORTER = (Extent("t"), Extent("u", size=Size("t") + num(-2)))
-HALVED = (
-    Extent("t"),
-    Extent("u", size=Call("floordiv", (Size("t") + num(-2), num(2))) + num(1)),
-)
+HALVED = (Extent("t"), Extent("u", size=Call("floordiv", (Size("t") + num(-2), num(2))) + num(1)))
 SHORTEST = (Extent("k"), Extent("l"), Extent("u", size=Call("minimum", (Size("k"), Size("l")))))
 
 LONGEST = Call("maximum", (Size("k"), num(1)))

@@ -60,10 +60,7 @@ SHAPES = {
     PAIRS: ((n,), (m,)),
     THREE: ((n, d), (m, d), (d,)),
 }
-IDS = (
-    *("plain", "weighted", "scaled", "root", "radial", "projected", "product", "pairs"),
-    "three",
-)
+IDS = (*("plain", "weighted", "scaled", "root", "radial", "projected", "product", "pairs"), "three")
 FORMS = pytest.mark.parametrize("said", ["", "; stable"], ids=["expanded", "stable"])
 EVERY = pytest.mark.parametrize("text", BY_HAND, ids=IDS)
 

@@ -13,10 +13,7 @@ from kit.seeded.tables import CONDITIONS, MISTAKES
 from derive.auditing.audit import audit_all
 from derive.auditing.forward import Subject
 
-UNNAMED = [
-    (CholeskyFactor, "p.diagonal().mul_(0.5)"),
-    (SquareRootSPD, "(roots[:, None] + roots)"),
-]
+UNNAMED = [(CholeskyFactor, "p.diagonal().mul_(0.5)"), (SquareRootSPD, "(roots[:, None] + roots)")]
 """No edit of one place mends them, and their forwards cannot be read."""
 
 OF = {entry.function: entry for entry in RIGHT}

@@ -90,7 +90,7 @@ def test_what_is_counted():
     full = 5 * 7 * FLOATS
     assert saved(step, function) == Saved(inputs=2 * full, outputs=0, others=full)
     assert passes(lambda: step.forward(function), step.full()) == [
-        *("aten.mul.Tensor", "aten.exp.default", "aten.pow.Tensor_Scalar"),
+        *("aten.mul.Tensor", "aten.exp.default", "aten.pow.Tensor_Scalar")
     ]
     x = step.tensors[0].detach()
     # The sine is there while the exponential is computed, and gone before the cosine is.

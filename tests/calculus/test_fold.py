@@ -200,10 +200,7 @@ def test_inlining_a_let_puts_its_body_in_every_factor_and_power():
             "op f(x[k]) -> H\nl[k] = log_softmax[k](x[k]); H = -sum[k](exp(l[k])*l[k])",
             "−exp(l[k])·G·(l[k] + H)",
         ),
-        (
-            "op f(x[k]) -> H\nl[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])",
-            "−G·x[k]·exp(l[k])",
-        ),
+        ("op f(x[k]) -> H\nl[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])", "−G·x[k]·exp(l[k])"),
     ],
 )
 def test_the_exponentials_of_a_name_for_logarithms_add_up_to_one(text, expected):

@@ -38,11 +38,7 @@ def test_conditions_of_other_indices_are_apart():
     alone = Rel("<", i, num(2))
     assert {
         frozenset(conditions_of(g)) for g in c.group_by_indices(And((FIRST, alone, SECOND)))
-    } == {
-        frozenset({FIRST}),
-        frozenset({alone}),
-        frozenset({SECOND}),
-    }
+    } == {frozenset({FIRST}), frozenset({alone}), frozenset({SECOND})}
 
 
 def test_a_guard_that_always_holds_is_gone():

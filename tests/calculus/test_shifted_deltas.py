@@ -33,16 +33,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.inequalities import Bounds
-from derive.algebra.poly import (
-    ZERO,
-    add,
-    as_atom,
-    atom,
-    constant,
-    make_term,
-    poly,
-    scale,
-)
+from derive.algebra.poly import ZERO, add, as_atom, atom, constant, make_term, poly, scale
 from derive.algebra.rules import simplify
 from derive.api import derivation
 from derive.calculus.equality_rules import shift_rules
@@ -132,10 +123,7 @@ FIRES = {
             term((), Iverson(And((less(k, K), less(k, L)))), x("A", k)),
             one(Iverson(less(k, L)), x("A", k)),
         ),
-        (
-            term((), Iverson(less(k, K)), x("G", Guard(less(k, K), k))),
-            one(x("G", k)),
-        ),
+        (term((), Iverson(less(k, K)), x("G", Guard(less(k, K), k))), one(x("G", k))),
         (
             term((), Iverson(less(k, K)), x("G", Guard(And((less(k, K), less(k, L))), k))),
             one(x("G", Guard(less(k, L), k))),
@@ -203,10 +191,7 @@ FIRES = {
             term((m, n), Iverson(BEHIND), Iverson(at_most(n, m)), x("G", m), x("C", n)),
             poly([term((l, n), Iverson(at_most(n, [l, K])), x("G", sum_of(l, K)), x("C", n))]),
         ),
-        (
-            term((k,), Iverson(at_most(1, k)), x("A", k)),
-            poly([term((u,), x("A", sum_of(u, 1)))]),
-        ),
+        (term((k,), Iverson(at_most(1, k)), x("A", k)), poly([term((u,), x("A", sum_of(u, 1)))])),
     ],
     "turn a sum": [
         (

@@ -33,14 +33,8 @@ IDENTITIES = {
     "1/sum exp": ("y[j] = sum[k](exp(B[j,k]))**(-1)", lambda B: np.exp(-total(B))),
     "root of sum exp": ("y[j] = sqrt(sum[k](exp(B[j,k])))", lambda B: np.exp(total(B) / 2)),
     "log sum exp": ("y[j] = log(sum[k](exp(B[j,k])))", lambda B: total(B)),
-    "share": (
-        "y[j,k] = exp(B[j,k])/sum[l](exp(B[j,l]))",
-        lambda B: np.exp(B - total(B)[:, None]),
-    ),
-    "log share": (
-        "y[j,k] = log(exp(B[j,k])/sum[l](exp(B[j,l])))",
-        lambda B: B - total(B)[:, None],
-    ),
+    "share": ("y[j,k] = exp(B[j,k])/sum[l](exp(B[j,l]))", lambda B: np.exp(B - total(B)[:, None])),
+    "log share": ("y[j,k] = log(exp(B[j,k])/sum[l](exp(B[j,l])))", lambda B: B - total(B)[:, None]),
     "log of a product": (
         "y[j,k] = log(3*exp(B[j,k])*size(k))",
         lambda B: math.log(3 * B.shape[1]) + B,
@@ -57,10 +51,7 @@ IDENTITIES = {
     "log sigmoid": ("y[j,k] = log(sigmoid(B[j,k]))", lambda B: -softplus(-B)),
     "log(1 - sigmoid)": ("y[j,k] = log(1 - sigmoid(B[j,k]))", lambda B: -softplus(B)),
     "log of a written sigmoid": ("y[j,k] = log(1/(1 + exp(B[j,k])))", lambda B: -softplus(B)),
-    "guarded sum": (
-        "y[j] = log(sum[k | k >= 1](exp(B[j,k])))",
-        lambda B: total(B[:, 1:]),
-    ),
+    "guarded sum": ("y[j] = log(sum[k | k >= 1](exp(B[j,k])))", lambda B: total(B[:, 1:])),
     "through a name": (
         "s[j,k] = exp(B[j,k])\ny[j,k] = s[j,k]/sum[l](exp(B[j,l]))",
         lambda B: np.exp(B - total(B)[:, None]),

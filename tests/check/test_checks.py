@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
-from kit import texts
 from kit.case_samples import generated_text
 from kit.unwritten import without_in_place
 
@@ -42,8 +41,8 @@ def found(text: str, source: str, *names: str):
 WRITTEN = (
     "op written(x[i,j], w[i,j]) -> y; u[i,j] = 1 - x[i,j]; y[i,j] = exp(u[i,j])*w[i,j] + u[i,j]"
 )
-READS = "    x, G = rt.widened(x, G)"
-CALLS = "    return rt.apply(_{}"
+READS = "    x, G = _widened(x, G)"
+CALLS = "    return _apply(_{}"
 WRONG = {
     "value": (PRODUCT, "return A @ B", "return 2 * (A @ B)"),
     "gradient": (CUBE, "3 * G", "3.002 * G"),
@@ -80,10 +79,10 @@ WRONG = {
         "x * torch.nn.functional.logsigmoid(x)",
         "x * torch.log(1 - (-x).sigmoid())",
     ),
-    "bfloat16": (CUBE, "x = rt.widened(x)[0]", "x = x / x.numel() * 1.07 * x.numel()"),
+    "bfloat16": (CUBE, "x = _widened(x)[0]", "x = x / x.numel() * 1.07 * x.numel()"),
     "float16": (CUBE, "(x**3)", "((x * 50).half() ** 3 / 125000)"),
     "mixed": (PRODUCT, "torch.promote_types(dtype, other)", "other"),
-    "autocast": (PRODUCT, "A, B, G = rt.cast(low, A, B, G)", "A, B, G = A, B, G"),
+    "autocast": (PRODUCT, "A, B, G = _cast(low, A, B, G)", "A, B, G = A, B, G"),
     "meta": (CUBE, "3 * G", "(3.0 if x.sum().item() < 9 else 3.0) * G"),
     "make_fx": (CUBE, "3 * G", "torch.tensor(3.0 * x.tolist()[0]) / x[0] * G"),
     "compile": (
@@ -108,7 +107,7 @@ def test_wrong_code_is_caught_by_its_check(name):
     if name == "onnx" and not HAS_ONNX:
         pytest.skip("not installed")
     text, old, new = WRONG[name]
-    right = texts.source(derive.parse(text))
+    right = derive.source(derive.parse(text))
     right = right if name == "subclass" else without_in_place(right)
     assert old in right, right
     passed = found(text, right, name)
@@ -135,11 +134,11 @@ def test_all_checks_pass_on_the_catalog(name):
 
 
 def test_reasons_are_named():
-    reasons = {c.check: c.reason for c in found(CUBE, texts.source(derive.parse(CUBE)), *NAMES)}
+    reasons = {c.check: c.reason for c in found(CUBE, derive.source(derive.parse(CUBE)), *NAMES)}
     assert reasons["missing"] == "one output has a gradient"
     assert reasons["subsets"] == "one input has a gradient"
     assert reasons["twice"] == reasons["mixed"] == "one input is of floating point"
     assert not reasons["gradient"]
     integer = "op f(x[n]) -> k; k = argmax[n](x[n])"
-    (check,) = found(integer, texts.source(derive.parse(integer)), "gradcheck")
+    (check,) = found(integer, derive.source(derive.parse(integer)), "gradcheck")
     assert check.reason == "no output has a gradient"

@@ -445,9 +445,7 @@ def test_constant_parts_of_a_composite(rng):
     r = Index("r", "r")
     y = Equation("y", (j,), x(Composite((j, num(1)))) - x(Composite((j, num(0)))))
     op = operation(
-        (Tensor("x", (Composite((j, r)),)),),
-        (y,),
-        (Extent("j"), Extent("r", False, (), num(2))),
+        (Tensor("x", (Composite((j, r)),)),), (y,), (Extent("j"), Extent("r", False, (), num(2)))
     )
     a = rng.normal(size=6)
     np.testing.assert_allclose(oracle.run(op, {"x": a}, {})["y"], a[1::2] - a[::2])

@@ -269,11 +269,7 @@ rows(
 rows(
     "megatron.core",
     {
-        "transformer.moe.moe_utils.MoEAuxLossAutoScaler": (
-            "other",
-            lambda: (r(3, 4), r(2)),
-            None,
-        ),
+        "transformer.moe.moe_utils.MoEAuxLossAutoScaler": ("other", lambda: (r(3, 4), r(2)), None),
         "transformer.multi_token_prediction.MTPLossAutoScaler": (
             "other",
             lambda: (r(3, 4), r(2)),
@@ -530,11 +526,7 @@ rows(
             lambda: (r(3, 5), 1.5),
             lambda x, a: step(x, -a * x.abs()),
         ),
-        "surrogate.FastSigmoid": (
-            "right",
-            lambda: (r(3, 5), 25),
-            lambda x, a: step(x, fast(x, a)),
-        ),
+        "surrogate.FastSigmoid": ("right", lambda: (r(3, 5), 25), lambda x, a: step(x, fast(x, a))),
         "surrogate.ATan": ("right", lambda: (r(3, 5), 2.0), arctan),
         "surrogate.Heaviside": ("right", lambda: (r(3, 5),), lambda x: step(x, x.relu())),
         "surrogate.Sigmoid": (
@@ -558,10 +550,7 @@ rows(
         "functional.quant.StateQuant": (
             "right",
             lambda: (r(3, 5), torch.linspace(-2, 2, 9)),
-            lambda x, levels: through(
-                levels[(x[..., None] - levels).abs().argmin(-1)],
-                x,
-            ),
+            lambda x, levels: through(levels[(x[..., None] - levels).abs().argmin(-1)], x),
         ),
         "functional.loss.SpikeTime.Tolerance": (
             "right",

@@ -23,14 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from audits import AUDITS, example_of, function_of
 from kit.right.entry import Entry
-from kit.right.oracle import (
-    arguments,
-    cotangents,
-    leaves,
-    named,
-    outputs_of,
-    prove,
-)
+from kit.right.oracle import arguments, cotangents, leaves, named, outputs_of, prove
 
 SINGLE = {
     f"memory_efficient_attention_pytorch.{name}flash_attention.FlashAttentionFunction"

@@ -135,11 +135,7 @@ def attention_with_sinks(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor) -> Tens
 
 @case(
     lambda: (r(2, 3, 5, 7), r(3, 11), torch.arange(5)[:, None] - torch.arange(7) + 6),
-    lambda: (
-        r(2, 8, 128, 128),
-        r(8, 255),
-        torch.arange(128)[:, None] - torch.arange(128) + 127,
-    ),
+    lambda: (r(2, 8, 128, 128), r(8, 255), torch.arange(128)[:, None] - torch.arange(128) + 127),
 )
 def biased_scores(scores: Tensor, table: Tensor, distance: Tensor) -> Tensor:
     return (scores + table[:, distance]).softmax(-1)
@@ -585,10 +581,7 @@ def chamfer(a: Tensor, b: Tensor) -> Tensor:
     return d.min(2)[0].mean() + d.min(1)[0].mean()
 
 
-@case(
-    lambda: (r(2, 3, 5, 4), r(2, 2, 5, 4)),
-    lambda: (r(4, 16, 64, 64), r(4, 2, 64, 64)),
-)
+@case(lambda: (r(2, 3, 5, 4), r(2, 2, 5, 4)), lambda: (r(4, 16, 64, 64), r(4, 2, 64, 64)))
 def warp_by_flow(x: Tensor, flow: Tensor) -> Tensor:
     h, w = x.shape[2:]
     rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")

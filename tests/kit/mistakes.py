@@ -68,13 +68,7 @@ MISTAKES = [
         r"gradient of bias",
     ),
     # ---- RMSNorm
-    (
-        RMSNorm,
-        "rstd**3",
-        "rstd**2",
-        "x",
-        r"rstd\[n\] is missing in the term −",
-    ),
+    (RMSNorm, "rstd**3", "rstd**2", "x", r"rstd\[n\] is missing in the term −"),
     (RMSNorm, "* dot / n", "* dot", "x", r"factor 1/size\(c\) is missing in the term"),
     (RMSNorm, "- rstd**3", "+ rstd**3", "x", r"sign of the term .* is wrong"),
     (RMSNorm, " - rstd**3 * x * dot / n", "", "x", r"term −.* is missing"),

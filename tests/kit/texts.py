@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from derive import api
@@ -16,3 +17,8 @@ rt = imported("_runtime", runtime.runtime())
 def source(op: Operation, *options: Any, **named: Any) -> str:
     """The source of an operation in this form."""
     return api.source(op, *options, **named, standalone=False)
+
+
+def module(name: str, text: str) -> ModuleType:
+    """A module of this form, imported from its text."""
+    return imported(name, runtime.standalone(text))

@@ -191,10 +191,7 @@ HELD = {
     "a sign": function("x", SAVE, "g", READ + "return g * x.detach().sign()"),
     "a shape": function("x", SAVE, "g", READ + "return g * x.detach().shape[0] * x"),
     "create_graph": function(
-        "x",
-        SAVE,
-        "g",
-        READ + "y = f(x)\nreturn torch.autograd.grad(y, x, g, create_graph=True)[0]",
+        "x", SAVE, "g", READ + "y = f(x)\nreturn torch.autograd.grad(y, x, g, create_graph=True)[0]"
     ),
     "of an input without a gradient": function(
         "x, w",

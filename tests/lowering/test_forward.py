@@ -31,7 +31,7 @@ y[*p,*s] = w[*s]*(x[*p,*s] - m[*p])/sqrt(v[*p] + eps)
 def test_torch_differentiates_a_forward_without_kernels():
     text = derive.source(derive.parse(NORM.replace("*p", "n").replace("*s", "i")))
     composed = text.split("def _f_composed")[1].split("def _f_backward")[0]
-    assert "_normed" not in composed
+    assert "native_" not in composed
 
 
 def test_nothing_is_computed_for_the_backward_without_a_graph():

@@ -41,10 +41,7 @@ def test_parameters_are_what_they_stand_for():
 
 
 def test_an_extent_says_where_its_size_is_read():
-    assert {e.name: e.sources for e in OP.extents} == {
-        "n": (("x", 0),),
-        "k": (("x", 1), ("w", 0)),
-    }
+    assert {e.name: e.sources for e in OP.extents} == {"n": (("x", 0),), "k": (("x", 1), ("w", 0))}
 
 
 def test_equal_operations_are_equal_and_hash_alike():

@@ -32,15 +32,7 @@ from derive.algebra.expr import (
 from derive.check import oracle
 from derive.errors import DeriveWarning, SpecError
 from derive.notation.advice import WORDS
-from derive.notation.operation import (
-    AxisOf,
-    Choice,
-    Extent,
-    KeepDim,
-    Number,
-    Operation,
-    SizeOf,
-)
+from derive.notation.operation import AxisOf, Choice, Extent, KeepDim, Number, Operation, SizeOf
 from derive.notation.specification import parse
 
 
@@ -103,11 +95,7 @@ def test_axes_of_one_tensor_have_different_indices() -> None:
             "u",
             Add((Call("floordiv", (Add((Size("x0"), num(-2))), num(3))), num(1))),
         ),
-        (
-            "y[t] = sum[k](x[t+k]*w[k])",
-            "t",
-            Add((Size("x0"), Mul((num(-1), Size("k"))), num(1))),
-        ),
+        ("y[t] = sum[k](x[t+k]*w[k])", "t", Add((Size("x0"), Mul((num(-1), Size("k"))), num(1)))),
         (
             "op f(x[l], w[k]) -> y; y[t] = sum[k](x[t-k+size(k)-1]*w[k])",
             "t",
@@ -141,10 +129,7 @@ def test_axes_of_one_tensor_have_different_indices() -> None:
         (
             "y[t] = sum[k](w[k]*x[t+k]) + x[t]",
             "t",
-            Call(
-                "minimum",
-                (Add((Size("x0"), Mul((num(-1), Size("k"))), num(1))), Size("x0")),
-            ),
+            Call("minimum", (Add((Size("x0"), Mul((num(-1), Size("k"))), num(1))), Size("x0"))),
         ),
         ("y[n,k] = concat[k](a[n,k], b[n,k])", "k", Add((Size("a1"), Size("b1")))),
         (
@@ -475,10 +460,7 @@ def test_reserved_names() -> None:
 
 
 WRONG = [
-    (
-        "op f(x[i,j]) -> y; y[i] = x[i]",
-        "line 1, column 27: x has 2 axes but is read here with 1",
-    ),
+    ("op f(x[i,j]) -> y; y[i] = x[i]", "line 1, column 27: x has 2 axes but is read here with 1"),
     (
         "y[*p] = x[*p] + x[i]",
         "line 1, column 19: index i of x[i] is neither summed over nor on the left; sum over "
@@ -564,10 +546,7 @@ WRONG = [
         "dim=axis(k)",
     ),
     ("y[*p] = x[p]", "line 1, column 11: p is a group of axes; write *p"),
-    (
-        "y[p] = x[*p]",
-        "line 1, column 10: p is both an index and a group *p; rename one",
-    ),
+    ("y[p] = x[*p]", "line 1, column 10: p is both an index and a group *p; rename one"),
     (
         "y[*p] = x[*p]*p",
         "line 1, column 15: group *p is not a number; it can only be a whole axis position",
@@ -603,10 +582,7 @@ WRONG = [
         "line 1, column 12: choice r needs an output for each option: -> a: ... | b: ...",
     ),
     ("op f(x[i]; r=a|b) -> a: y; y[i] = x[i]", "line 1, column 12: option b of r has no output"),
-    (
-        "op f(x[i]; r=a|b) -> a: y | c: y; y[i] = x[i]",
-        "line 1, column 12: c is not an option of r",
-    ),
+    ("op f(x[i]; r=a|b) -> a: y | c: y; y[i] = x[i]", "line 1, column 12: c is not an option of r"),
     (
         "op f(x[i]) -> a: y | c: y; y[i] = x[i]",
         "line 1, column 1: the outputs name options, but no parameter is a choice a|b",
@@ -676,12 +652,7 @@ MEANING = [
         {"s": 2, "d": 3},
         convolution(2, 3),
     ),
-    (
-        "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])",
-        {"x": SIGNAL, "w": KERNEL},
-        {},
-        convolution(1, 1),
-    ),
+    ("y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])", {"x": SIGNAL, "w": KERNEL}, {}, convolution(1, 1)),
     (
         "op f(x[n,c,l], w[o,c,k]; s=1, p=0, size(t)=floor((size(l)+2*p-size(k))/s)+1) -> y\n"
         "y[n,o,t] = sum[c,k]([0 <= s*t+k-p < size(l)]*x[n,c,s*t+k-p]*w[o,c,k])",

@@ -36,7 +36,7 @@ from derive.api import derivation, load
 from derive.errors import SpecError
 from derive.notation import heads as h
 from derive.notation.specification import Operation, parse, read
-from derive.notation.to_sympy import to_sympy
+from derive.notation.sympy_form import to_sympy
 
 c, d, i, j, k, l, n, o, t = symbols("c d i j k l n o t", integer=True)  # noqa: E741
 N, K = symbols("N K", integer=True)

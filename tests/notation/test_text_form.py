@@ -225,10 +225,7 @@ WRONG = [
         "the earlier positions, sum[s | s<=t](..)",
     ),
     ("y[i,i] = x[i]", "line 1, column 5: index i appears twice on the left of y"),
-    (
-        "y[i] = sgmoid(x[i])",
-        "line 1, column 8: unknown function sgmoid; did you mean sigmoid?",
-    ),
+    ("y[i] = sgmoid(x[i])", "line 1, column 8: unknown function sgmoid; did you mean sigmoid?"),
     ("y[i] = exp(x[i], 2)", "line 1, column 8: exp takes 1 argument, not 2"),
     (
         "y[i] = max(x[i], 0)",

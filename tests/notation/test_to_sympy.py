@@ -7,7 +7,7 @@ import sympy
 
 import derive
 from derive.algebra.expr import Access, Call, Index, Param, Pow, Reduce, num
-from derive.notation.to_sympy import to_sympy
+from derive.notation.sympy_form import to_sympy
 
 i, k = Index("i", "i"), Index("k", "k")
 x = Access("x", (i,))

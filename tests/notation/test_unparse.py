@@ -80,8 +80,7 @@ def test_the_representation_is_short():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ("y[i]=sum[j](x[j,i]*x[i,j]**2)", "y[i]=sum[j](tanh(sum[k](x[j,k]))*x[i,j])"),
+    "text", ("y[i]=sum[j](x[j,i]*x[i,j]**2)", "y[i]=sum[j](tanh(sum[k](x[j,k]))*x[i,j])")
 )
 def test_axes_of_one_size_need_no_letter_of_their_own(text):
     op = parse(text)

@@ -190,10 +190,7 @@ def narrow(start: str, length: str) -> Code:
     ],
 )
 def test_parts_beside_each_other_and_a_tensor_itself_are_no_copies(one, two, copied):
-    lines = [
-        BackwardLine(Line("grad_x", one), ("x",)),
-        BackwardLine(Line("grad_z", two), ("z",)),
-    ]
+    lines = [BackwardLine(Line("grad_x", one), ("x",)), BackwardLine(Line("grad_z", two), ("z",))]
     program = Program(
         inputs=("x", "z"),
         parameters=(),

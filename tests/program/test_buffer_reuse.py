@@ -70,19 +70,10 @@ def last(*lines, **given):
         (torch_code("a.clamp(min=0)"), "a.clamp_(min=0)"),
         (torch_code("a.unsqueeze(0) * G"), "a.unsqueeze(0).mul_(G)"),
         (torch_code("a.mT * G.mT"), "a.mT.mul_(G.mT)"),
-        (
-            torch_code("a.movedim(0, 1) * G.mT"),
-            "a.movedim(0, 1).mul_(G.mT)",
-        ),
+        (torch_code("a.movedim(0, 1) * G.mT"), "a.movedim(0, 1).mul_(G.mT)"),
         (torch_code("a.reshape(t) * 2"), None),
-        (
-            torch_code("torch.where(x > G, a, 0)"),
-            "rt.keep_where_(a, x > G)",
-        ),
-        (
-            torch_code("torch.where(x > G, 1, a)"),
-            "a.masked_fill_(x > G, 1)",
-        ),
+        (torch_code("torch.where(x > G, a, 0)"), "rt.keep_where_(a, x > G)"),
+        (torch_code("torch.where(x > G, 1, a)"), "a.masked_fill_(x > G, 1)"),
         (
             torch_code("torch.ops.aten.tanh_backward(a, x)"),
             "torch.ops.aten.tanh_backward(a, x, grad_input=a)",

@@ -18,10 +18,7 @@ def where(*args):
 
 
 FOLDED = {
-    "a minimum": (
-        torch_code("min(4 - 1, 3)"),
-        "3",
-    ),
+    "a minimum": (torch_code("min(4 - 1, 3)"), "3"),
     "a minimum beside a name": (torch_code("min(4, a, 2)"), "min(2, a)"),
     "the same twice": (torch_code("max(a, a)"), "a"),
     "a test": (torch_code("a if 1 != 0 else b"), "a"),
@@ -29,10 +26,7 @@ FOLDED = {
         Conditional(Binary("and", torch_code("2 < 3"), n), a, b),
         "a if n else b",
     ),
-    "a test that fails": (
-        Conditional(Binary("and", n, torch_code("3 < 3")), a, b),
-        "b",
-    ),
+    "a test that fails": (Conditional(Binary("and", n, torch_code("3 < 3")), a, b), "b"),
     "a mask": (torch_code("m & n & m"), "m & n"),
     "a choice in a choice": (where(m, where(m, a, literal(1)), b), "torch.where(m, a, b)"),
     "a choice beside a choice": (where(m, a, where(m, literal(1), n)), "torch.where(m, a, n)"),

@@ -33,10 +33,7 @@ def times(factor, code):
         (torch_code("A @ B + C"), "torch.addmm(C, A, B)"),
         (torch_code("C + alpha * (A @ B)"), "rt.addmm(C, A, B, 1, alpha)"),
         (torch_code("beta * C + A @ B"), "rt.addmm(C, A, B, beta, 1)"),
-        (
-            torch_code("beta * C + 2 * (A @ B).to(wide)"),
-            "rt.addmm(C, A, B, beta, 2)",
-        ),
+        (torch_code("beta * C + 2 * (A @ B).to(wide)"), "rt.addmm(C, A, B, beta, 2)"),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )

@@ -36,10 +36,7 @@ def rounds(*codes):
         (torch_code("a.unfold(0, n // 2, 1)"), NONE),
         (torch_code("a.gather(1, index + 1)"), NONE),
         (torch_code("a.max(1).values"), NONE),
-        (
-            torch_code("a.gather(0, b.max(n).indices)"),
-            NONE,
-        ),
+        (torch_code("a.gather(0, b.max(n).indices)"), NONE),
         (torch_code("torch.cat((a, b), 0)"), NONE),
         (torch_code("torch.where(a > 0, a, 0)"), NONE),
         # A number is rounded as the result would be.

@@ -156,10 +156,7 @@ LATEX = [
     (at("A", n, at("T", n)) ** 2, r"A_{n,T_{n}}^{2}"),
     (ex.Size("k") * ex.Delta(i, k), r"N_{k} \, \delta_{i,k}"),
     (ex.Reduce("max", (c,), at("x", c)), r"\max_{c}\left(x_{c}\right)"),
-    (
-        ex.Reduce("logsumexp", (k,), at("x", k)),
-        r"\operatorname*{logsumexp}_{k}\left(x_{k}\right)",
-    ),
+    (ex.Reduce("logsumexp", (k,), at("x", k)), r"\operatorname*{logsumexp}_{k}\left(x_{k}\right)"),
     (
         ex.Where(ex.Rel(">=", x, ex.num(0)), x, ex.Call("exp", (-x,))),
         r"\begin{cases} x & \text{if } x \ge 0 \\ \exp\left(-x\right) & \text{otherwise}"

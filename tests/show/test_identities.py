@@ -7,18 +7,7 @@ import pytest
 from kit.each import each_row
 
 import derive
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Delta,
-    Index,
-    Iverson,
-    Mul,
-    Reduce,
-    Rel,
-    Where,
-    num,
-)
+from derive.algebra.expr import Access, Call, Delta, Index, Iverson, Mul, Reduce, Rel, Where, num
 from derive.algebra.interpret import evaluate
 from derive.show.formula import latex, unicode
 from derive.show.identities import AxisFunction

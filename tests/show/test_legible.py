@@ -46,9 +46,7 @@ FORMS = {
         "x": "G[n]·(sigmoid(x[n]) − t[n])",
         "t": "−G[n]·x[n]",
     },
-    "p[n] = sigmoid(x[n])\ny[n] = p[n]**2*log(1 - p[n])": {
-        "x": "G[n]·(2·y[n]·(1 − p[n]) − p[n]³)",
-    },
+    "p[n] = sigmoid(x[n])\ny[n] = p[n]**2*log(1 - p[n])": {"x": "G[n]·(2·y[n]·(1 − p[n]) − p[n]³)"},
     # What is straight through is shown by its value.
     "y[n] = sin(x[n] + detach(s*round(x[n]/s) - x[n]))": {"x": "G[n]·cos(s·round(x[n]/s))"},
     "y[n] = exp(z[n] + detach(x[n]))": {"x": "0", "z": "G[n]·y[n]"},
@@ -116,9 +114,7 @@ NAMED = (
 
 
 @pytest.mark.parametrize(
-    ("equations", "values"),
-    [(INLINE, "value_scores"), (NAMED, "grad_P")],
-    ids=["inline", "named"],
+    ("equations", "values"), [(INLINE, "value_scores"), (NAMED, "grad_P")], ids=["inline", "named"]
 )
 def test_the_scores_of_a_softmax_have_an_adjoint(equations, values):
     """Σⱼ P·grad_P is taken from scores once, not from what each of their factors is given."""

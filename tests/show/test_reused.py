@@ -22,10 +22,7 @@ TEXTS = {
     ),
     "a sum": (
         "op f(x[n,c], w[c]) -> y\ns[c] = sqrt(sum[n](x[n,c]**2))\ny[n,c] = w[c]*x[n,c]/s[c]",
-        {
-            "w": "1/s[c]·Σₙ G[n,c]·x[n,c]",
-            "x": "w[c]·(G[n,c] − grad_w[c]·x[n,c]/s[c])/s[c]",
-        },
+        {"w": "1/s[c]·Σₙ G[n,c]·x[n,c]", "x": "w[c]·(G[n,c] − grad_w[c]·x[n,c]/s[c])/s[c]"},
     ),
 }
 

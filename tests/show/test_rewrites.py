@@ -142,17 +142,15 @@ SHOWN_SUMS = {
     },
     "op f(F[n,c], t[n]: int, a, w[c]; s=0.1) -> y\n"
     "y = sum[n](w[t[n]]*(a + s*F[n,t[n]])) + s*sum[n,c](w[c]*F[n,c])": {
-        "w": "G·(s·Σₙ F[n,c] + Σₙ δ[c,t[n]]·(s·F[n,c] + a))",
+        "w": "G·(s·Σₙ F[n,c] + Σₙ δ[c,t[n]]·(s·F[n,c] + a))"
     },
     # A tensor of outside is not multiplied with one inside.
     "op f(x[n,k]) -> y\nmu[n] = mean[k](x[n,k])\nv[n] = mean[k]((x[n,k] - mu[n])**2)\n"
     "h[n,k] = (x[n,k] - mu[n])/sqrt(v[n] + 1)\ny[n,k] = 2*h[n,k]": {
-        "x": "2·(G[n,k] − h[n,k]·meanₖ′(G[n,k′]·h[n,k′]) − meanₖ′(G[n,k′]))/√(1 + v[n])",
+        "x": "2·(G[n,k] − h[n,k]·meanₖ′(G[n,k′]·h[n,k′]) − meanₖ′(G[n,k′]))/√(1 + v[n])"
     },
     GATHER + "y[g,q] = sum[n | s[n] == g](x[n,q]**2)": {"x": "2·G[s[n],q]·x[n,q]"},
-    GATHER + "y[g,q] = mean[n | s[n] == g](x[n,q])": {
-        "x": "G[s[n],q]/(Σₙ′ [s[n′] = s[n]])",
-    },
+    GATHER + "y[g,q] = mean[n | s[n] == g](x[n,q])": {"x": "G[s[n],q]/(Σₙ′ [s[n′] = s[n]])"},
     # How often it is, which is at no position.
     GATHER + "y[n,q] = x[n,q]*sum[g]([s[n] == g])": {"x": "G[n,q]·Σ[g] [s[n] = g]"},
 }

@@ -46,11 +46,7 @@ READ = [
         [(2, 3, 4, 5), (3, 6, 2, 3)],
         "i == 2*h + d and o == 2*k + j",
     ),
-    (
-        lambda x, w: F.conv_transpose1d(x, w, groups=2),
-        [(2, 4, 5), (4, 3, 2)],
-        "sum[",
-    ),
+    (lambda x, w: F.conv_transpose1d(x, w, groups=2), [(2, 4, 5), (4, 3, 2)], "sum["),
     (lambda x: F.avg_pool2d(x, 2), [(2, 3, 8, 7)], "mean[d,d2](x[n,c,2*k + d,2*m + d2])"),
     (lambda x: F.avg_pool1d(x, 3, 2, 1), [(2, 4, 9)], "/3"),
     (lambda x: F.avg_pool1d(x, 3, 2, 1, count_include_pad=False), [(2, 4, 9)], "mean[m | "),
@@ -62,11 +58,7 @@ READ = [
     (lambda x: F.adaptive_avg_pool1d(x, 3), [(2, 4, 8)], "| c >= k*size(c) // 3 and "),
     (lambda x: F.interpolate(x, scale_factor=2) * 2, [(2, 3, 4, 5)], "y[n,c,(h k),(w k2)] = x"),
     (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), [(2, 3, 4)], "maximum("),
-    (
-        lambda x: F.interpolate(x, size=7, mode="linear", align_corners=True),
-        [(2, 3, 4)],
-        "// 6",
-    ),
+    (lambda x: F.interpolate(x, size=7, mode="linear", align_corners=True), [(2, 3, 4)], "// 6"),
     (lambda x: F.unfold(x, 3, padding=1, stride=2), [(2, 3, 4, 5)], "where("),
     (lambda x: F.fold(x, (4, 5), 2) * 2, [(2, 12, 12)], "m == h + j and d == "),
 ]

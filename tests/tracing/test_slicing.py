@@ -60,11 +60,7 @@ READ = {
         [(4, 7)],
         [(2, 5)],
     ),
-    "where(n >= 1, x[n - 1,c], 0)": (
-        lambda x: F.pad(x, (0, 0, 1, -1)) * 2,
-        [(5, 7)],
-        [(3, 2)],
-    ),
+    "where(n >= 1, x[n - 1,c], 0)": (lambda x: F.pad(x, (0, 0, 1, -1)) * 2, [(5, 7)], [(3, 2)]),
     "y[n,k] = x[n,int(size(c) - 1 - abs(size(c) - 1 - abs(k - 2)))]*2": (
         lambda x: F.pad(x, (2, 1), mode="reflect") * 2,
         [(3, 7)],

@@ -107,15 +107,16 @@ def test_every_operation_has_a_case():
 
 def test_there_are_no_other_modules():
     found = {path.stem for path in GENERATED.glob("*.py")}
-    assert found == {"__init__", *catalog.names()}
+    assert found == {"__init__", "_runtime", *catalog.names()}
 
 
 @each(one)
-def the_module_stands_alone(case):
+def the_module_imports_torch_and_the_runtime(case):
     text = (GENERATED / f"{case.name}.py").read_text(encoding="utf-8")
     imported = [line for line in text.splitlines() if line.startswith(("import", "from"))]
     names = {line.split()[1].split(".")[0] for line in imported}
-    assert names <= {"torch", "math", "contextlib", "typing"}
+    assert names <= {"torch", "math", "contextlib", "typing", ""}
+    assert ("" in names) == ("from . import _runtime as rt" in imported)
     assert callable(generated(case.name))
 
 

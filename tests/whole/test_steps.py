@@ -92,10 +92,7 @@ def test_the_road_of_softmax():
         ("transpose", ["grad_A[*b,i,j] = G[*b,j,i]"]),
         (
             "matmul",
-            [
-                "grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]",
-                "grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]",
-            ],
+            ["grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]", "grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]"],
         ),
         ("sum", ["grad_A[*p,k,*q] = G[*p,*q]"]),
         ("mean", ["grad_A[*p,k,*q] = G[*p,*q]/size(k)"]),
@@ -104,10 +101,7 @@ def test_the_road_of_softmax():
         ("tanh", ["grad_A[*p] = G[*p]·(1 − F[*p]²)"]),
         ("sigmoid", ["grad_A[*p] = G[*p]·F[*p]·(1 − F[*p])"]),
         ("logsumexp", ["grad_A[*p,k,*q] = G[*p,*q]·exp(A[*p,k,*q] − F[*p,*q])"]),
-        (
-            "log_softmax",
-            ["grad_A[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]"],
-        ),
+        ("log_softmax", ["grad_A[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]"]),
     ],
 )
 def test_the_formula_that_an_expert_writes(name, formulas):

@@ -93,10 +93,7 @@ def renaming(old: Sequence[Index], new: Sequence[Index]) -> dict[Index, Expr]:
 
 
 def keeps(
-    inner: Sequence[Index],
-    binders: Sequence[Index],
-    used: Sequence[Index],
-    order: Sequence[Index],
+    inner: Sequence[Index], binders: Sequence[Index], used: Sequence[Index], order: Sequence[Index]
 ) -> bool:
     """True if the reduction with keepdim fits ``order`` without a further view."""
 

@@ -182,12 +182,7 @@ class Scope(ABC):
         return self.where(test, value, other, order, foreseen=True)
 
     def where(
-        self,
-        test: Value,
-        then: Value,
-        other: Value,
-        order: Sequence[Index],
-        foreseen: bool = False,
+        self, test: Value, then: Value, other: Value, order: Sequence[Index], foreseen: bool = False
     ) -> Value:
         kind = common_kind([then, other])
         test, then, other = (self.frame.fit(v, order) for v in (test, then, other))

@@ -15,15 +15,7 @@ from itertools import combinations, pairwise
 from derive.algebra.expr import Index
 from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
-from derive.program.torch_ir import (
-    Attribute,
-    Binary,
-    Code,
-    Dim,
-    FunctionCall,
-    Literal,
-    Tuple,
-)
+from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Literal, Tuple
 
 _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 

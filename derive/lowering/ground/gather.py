@@ -11,14 +11,7 @@ from dataclasses import replace
 
 from derive.algebra.expr import Index
 from derive.algebra.substitution import replace as replaced
-from derive.lowering.ground.value import (
-    Frame,
-    NeedsFlatGroups,
-    Value,
-    axis_size,
-    shape_of,
-    zeros,
-)
+from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, axis_size, shape_of, zeros
 from derive.program.torch_ir import (
     Binary,
     Code,

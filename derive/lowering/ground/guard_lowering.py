@@ -10,18 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from derive.algebra.expr import (
-    Call,
-    Expr,
-    Guard,
-    Iverson,
-    Not,
-    Num,
-    Rel,
-    accesses,
-    is_number,
-    num,
-)
+from derive.algebra.expr import Call, Expr, Guard, Iverson, Not, Num, Rel, accesses, is_number, num
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of
 from derive.algebra.reference_values import function_at

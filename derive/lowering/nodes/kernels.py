@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
-from derive.algebra.poly import atom
-from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult, as_poly
+from derive.algebra.poly import as_poly, atom
+from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, broadcast, shape_of

@@ -41,14 +41,7 @@ from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
 from derive.lowering.patterns.scatter_elements import as_summation, is_placed
 from derive.notation.operation import Kind
-from derive.program.torch_ir import (
-    Binary,
-    Code,
-    Conditional,
-    Literal,
-    Unary,
-    literal,
-)
+from derive.program.torch_ir import Binary, Code, Conditional, Literal, Unary, literal
 
 _LONGEST = 10**6
 """The largest divisor that is written as an integer; beyond it, the coefficient is a float."""

@@ -153,8 +153,5 @@ def _skips_positions(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomi
 
 def _uncertain_range(bounds: Bounds, e: _Equality) -> list[Expr]:
     """Return the conditions of 0 <= value < size(index) that are not certain."""
-    range_: tuple[Expr, ...] = (
-        Rel("<=", num(0), e.value),
-        Rel("<", e.value, Size(e.index.extent)),
-    )
+    range_: tuple[Expr, ...] = (Rel("<=", num(0), e.value), Rel("<", e.value, Size(e.index.extent)))
     return [c for c in range_ if bounds.holds(c) is not True]

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import (
-    Expr,
-    Guard,
-    Index,
-    Num,
-    Size,
-    accesses,
-    free_indices,
-    walk,
-)
+from derive.algebra.expr import Expr, Guard, Index, Num, Size, accesses, free_indices, walk
 from derive.algebra.factor import factor
 from derive.algebra.reductions import POSITIONS
 from derive.calculus.lets import layout
@@ -23,15 +14,7 @@ from derive.lowering.ground.gather import of_any_size, read_at
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import AxisRead
-from derive.program.torch_ir import (
-    Binary,
-    Code,
-    Conditional,
-    Dim,
-    Literal,
-    Name,
-    literal,
-)
+from derive.program.torch_ir import Binary, Code, Conditional, Dim, Literal, Name, literal
 
 
 def read_at_number(scope: Scope, r: AxisRead) -> Value | None:

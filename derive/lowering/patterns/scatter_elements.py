@@ -246,10 +246,7 @@ def _outermost(deltas: Sequence[Delta]) -> Delta:
 
 
 def _is_target(
-    axis: Expr,
-    position: Expr,
-    binders: Sequence[Index],
-    targets: Sequence[tuple[Index, Expr]],
+    axis: Expr, position: Expr, binders: Sequence[Index], targets: Sequence[tuple[Index, Expr]]
 ) -> bool:
     """True if the term is scattered along this axis; otherwise the delta is a comparison."""
     if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):

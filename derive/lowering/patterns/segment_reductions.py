@@ -279,12 +279,7 @@ def _segment_extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> V
 
 
 def _segment_logsumexp(
-    scope: Scope,
-    match: Match,
-    top: Value,
-    source: Value,
-    position: Value,
-    binders: Sequence[Index],
+    scope: Scope, match: Match, top: Value, source: Value, position: Value, binders: Sequence[Index]
 ) -> Value:
     """top + log(Sum exp(source - top)), with 0 for an infinite top."""
     frame = scope.frame

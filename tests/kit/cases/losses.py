@@ -155,7 +155,7 @@ def focal_and_contrastive() -> Iterator[Case]:
                 "focal_loss",
                 f"{[4, 3, *axes]} {reduction} weight={weighted} gamma={gamma}",
                 lambda w=weight, s=axes: [
-                    *(uniform((4, 3, *s), -2, 2), positions(4, *s, below=3), w),
+                    *(uniform((4, 3, *s), -2, 2), positions(4, *s, below=3), w)
                 ],
                 {"gamma": gamma, "reduction": reduction},
                 OWN["focal_loss"],

@@ -72,7 +72,7 @@ TENSORS: dict[str, Callable[[tuple[int, ...]], list[torch.Tensor]]] = {
     "kl_div_log_target": lambda s: [uniform(s, -2, 0), uniform(s, -2, 0, 1)],
     "poisson_nll_loss": lambda s: [uniform(s, -1, 1), uniform(s, 0, 3, 1)],
     "gaussian_nll_loss": lambda s: [
-        *(uniform(s, -1, 1), uniform(s, -1, 1, 1), uniform(s, 0.3, 2, 2)),
+        *(uniform(s, -1, 1), uniform(s, -1, 1, 1), uniform(s, 0.3, 2, 2))
     ],
     "soft_margin_loss": lambda s: [uniform(s, -2, 2), distinct(s, 1).sign()],
 }

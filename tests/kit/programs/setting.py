@@ -101,10 +101,7 @@ def _along(pick: random.Random, made: Setting) -> None:
     groups = ["*p", "*q", "*r"][: len(between) + 1]
     for group in groups:
         made.classes[group] = replace(_group(pick, group), over="1")
-    made.layout = (
-        *chain.from_iterable(zip(groups, between, strict=False)),
-        groups[-1],
-    )
+    made.layout = (*chain.from_iterable(zip(groups, between, strict=False)), groups[-1])
     rank, before = 0, []
     for name in made.layout:
         own = made.classes[name].size

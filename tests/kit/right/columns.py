@@ -259,9 +259,7 @@ ENTRIES = [
     entry(BoxOverlap, _boxes, (6,), (1,), (7,)),
     entry(ComplexProduct, _two(2), (3, 4), (1,), (2,)),
     entry(
-        BinaryMargin,
-        lambda n: (torch.randn(n, 2), torch.randint(0, 2, (n,))),
-        *((5,), (1,), (3,)),
+        BinaryMargin, lambda n: (torch.randn(n, 2), torch.randint(0, 2, (n,))), *((5,), (1,), (3,))
     ),
     entry(HomogeneousProjection, _camera, (5,), (1,), (2,)),
 ]

@@ -242,9 +242,7 @@ ENTRIES = [
         *((5, 4), (1, 1), (3, 2)),
     ),
     entry(
-        LSTMCell,
-        lambda n, h: (torch.randn(n, 4 * h), torch.randn(n, h)),
-        *((3, 5), (1, 1), (2, 4)),
+        LSTMCell, lambda n, h: (torch.randn(n, 4 * h), torch.randn(n, h)), *((3, 5), (1, 1), (2, 4))
     ),
     entry(
         GRUCell,

@@ -194,9 +194,7 @@ ENTRIES = [
         *((6, 3, 3), (1, 1, 1), (4, 2, 5)),
     ),
     entry(
-        SegmentSoftmax,
-        lambda n, s: (torch.randn(n), _segments(n, s), s),
-        *((7, 3), (1, 1), (5, 2)),
+        SegmentSoftmax, lambda n, s: (torch.randn(n), _segments(n, s), s), *((7, 3), (1, 1), (5, 2))
     ),
     entry(
         SparseProduct,
@@ -224,8 +222,6 @@ ENTRIES = [
         *((5, 3, 2, 4), (2, 1, 1, 2), (4, 2, 3, 3)),
     ),
     entry(
-        ScatterMaximum,
-        lambda n, s: (torch.randn(n), _segments(n, s), s),
-        *((7, 3), (1, 1), (4, 5)),
+        ScatterMaximum, lambda n, s: (torch.randn(n), _segments(n, s), s), *((7, 3), (1, 1), (4, 5))
     ),
 ]

@@ -309,8 +309,6 @@ ENTRIES = [
     ),
     entry(MatrixPower, lambda n, k: (torch.randn(n, n), k), (3, 3), (1, 1), (2, 4)),
     entry(
-        GramSchmidtPair,
-        lambda *s: (torch.randn(*s), torch.randn(*s)),
-        *((3, 4), (1, 2), (2, 2, 3)),
+        GramSchmidtPair, lambda *s: (torch.randn(*s), torch.randn(*s)), *((3, 4), (1, 2), (2, 2, 3))
     ),
 ]

@@ -265,11 +265,7 @@ ENTRIES = [
         *((5, 3, True), (2, 1, False), (4, 2, True)),
         constants=("mean", "var"),
     ),
-    entry(
-        WeightNorm,
-        lambda n, c: (torch.randn(n, c), torch.randn(n)),
-        *((3, 4), (1, 2), (5, 3)),
-    ),
+    entry(WeightNorm, lambda n, c: (torch.randn(n, c), torch.randn(n)), *((3, 4), (1, 2), (5, 3))),
     entry(UnitRows, lambda *s: (torch.randn(*s),), (3, 4), (1, 2), (2, 2, 3)),
     entry(
         InPlaceSoftmax,

@@ -355,11 +355,7 @@ ENTRIES = [
         in_place=True,
     ),
     entry(SavedOutput, lambda *s: (torch.randn(*s),), (3, 5), (1, 1), (2, 2, 3)),
-    entry(
-        TopChoices,
-        lambda n, c, k: (torch.randn(n, c), k),
-        *((3, 6, 2), (1, 2, 1), (2, 4, 4)),
-    ),
+    entry(TopChoices, lambda n, c, k: (torch.randn(n, c), k), *((3, 6, 2), (1, 2, 1), (2, 4, 4))),
     entry(
         SortedRows,
         lambda n, c, *more: (torch.randn(n, c), *more),
@@ -402,12 +398,7 @@ ENTRIES = [
     entry(Bisection, lambda *s: (torch.randn(*s),), (3, 5), (1, 1), (2, 2, 3)),
     entry(
         MaskedDropout,
-        lambda n, c, rate, training: (
-            torch.randn(n, c),
-            torch.rand(n, c) > rate,
-            rate,
-            training,
-        ),
+        lambda n, c, rate, training: (torch.randn(n, c), torch.rand(n, c) > rate, rate, training),
         *((4, 5, 0.3, True), (1, 2, 0.5, False), (3, 3, 0.1, True)),
     ),
     entry(BitMaskedRelu, lambda *s: (torch.randn(*s),), (3, 5), (1, 1), (2, 2, 3)),

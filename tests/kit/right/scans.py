@@ -327,12 +327,7 @@ ENTRIES = [
         lambda n, t, d: (torch.randn(n, t, d), torch.randn(n, t, d), torch.randn(n, d)),
         *((2, 5, 3), (1, 1, 2), (2, 3, 4)),
     ),
-    entry(
-        Retention,
-        _heads,
-        *((2, 2, 4, 3), (1, 1, 2, 2), (1, 3, 3, 1)),
-        constants=("decay",),
-    ),
+    entry(Retention, _heads, *((2, 2, 4, 3), (1, 1, 2, 2), (1, 3, 3, 1)), constants=("decay",)),
     entry(
         DiscountedReturns,
         lambda n, t, gamma: (torch.randn(n, t), torch.rand(n, t) > 0.7, gamma),

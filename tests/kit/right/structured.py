@@ -302,11 +302,7 @@ ENTRIES = [
     ),
     entry(
         LoopedPower,
-        lambda n, d, k: (
-            torch.randn(n, d).softmax(-1),
-            torch.randn(d, d).softmax(-1),
-            k,
-        ),
+        lambda n, d, k: (torch.randn(n, d).softmax(-1), torch.randn(d, d).softmax(-1), k),
         *((3, 4, 3), (1, 2, 1), (2, 3, 2)),
     ),
     entry(

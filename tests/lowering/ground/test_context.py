@@ -13,8 +13,7 @@ from derive.program.torch_ir import Name, text
 
 
 @pytest.mark.parametrize(
-    ("value", "code"),
-    [(Fraction(3), "3"), (Fraction(-1, 2), "-0.5"), (Fraction(10**30), "1e30")],
+    ("value", "code"), [(Fraction(3), "3"), (Fraction(-1, 2), "-0.5"), (Fraction(10**30), "1e30")]
 )
 def test_numbers(value, code):
     made = fraction_value(value)

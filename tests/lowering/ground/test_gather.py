@@ -21,7 +21,7 @@ FORMS = {
             (
                 "y = x.gather(1, T.unsqueeze(1).unsqueeze(2).expand((x.shape[0], 1, "
                 "x.shape[2]))).squeeze(1)"
-            ),
+            )
         ],
         None,
     ),

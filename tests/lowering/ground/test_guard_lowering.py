@@ -492,9 +492,7 @@ SECOND = {
     "a sum with a logarithm among the factors": (
         "y[k] = where(c[k] > 0.5, x[0]*(log(c[k] - 0.5) + x[1])*(sqrt(c[k] - 0.5) + x[2]), 0)",
         lambda x, c, m: torch.where(
-            m,
-            x[0] * (_kept(m, c - 0.5).log() + x[1]) * (_kept(m, c - 0.5).sqrt() + x[2]),
-            0,
+            m, x[0] * (_kept(m, c - 0.5).log() + x[1]) * (_kept(m, c - 0.5).sqrt() + x[2]), 0
         ),
     ),
     "a product of logarithms": (

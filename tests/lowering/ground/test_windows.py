@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from kit.each import each_row
 from kit.recognised import functions, named, nothing_recognised, results, tensor
-from kit.texts import source
+from kit.texts import module, source
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import load, parse
@@ -20,7 +20,6 @@ from derive.algebra.inequalities import Bounds
 from derive.calculus.guards import given_sizes
 from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
-from derive.memory import imported
 from derive.notation.operation import Extent
 
 MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y\ny[n,c,t] = max[k](x[n,c,stride*t+k])"
@@ -80,7 +79,7 @@ CODE = {
             (
                 "y = x.new_zeros((x.shape[0], 2 * x.shape[1])).slice_scatter(x, 1, 0, 2 * "
                 "x.shape[1], 2)"
-            ),
+            )
         ],
         ["grad_x = G[:, ::2]"],
     ),
@@ -164,7 +163,7 @@ def test_what_is_recognised_equals_the_general_lowering(text):
         for t, shape in zip(op.inputs, shapes, strict=True)
     }
     found = [
-        results(getattr(imported(f"derive_windows_{n}", s), op.name), tensors, parameters)
+        results(getattr(module(f"derive_windows_{n}", s), op.name), tensors, parameters)
         for n, s in enumerate((recognised, general))
     ]
     for a, b in zip(*found, strict=True):

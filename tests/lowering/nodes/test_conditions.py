@@ -14,7 +14,7 @@ def test_a_condition_of_tensors_and_positions_is_a_mask():
             (
                 "y = rt.where((T == 3) | (x > s) & (torch.arange(x.shape[0], device=x.device) <"
                 " s), x, 0)"
-            ),
+            )
         ],
     )
     assert_right(text, T=np.array([3, 1, 3, 0]), x=np.array([1.0, 2.5, 3.5, 0.5]))

@@ -12,12 +12,11 @@ from kit.each import each_row, some_now
 from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
-from kit.texts import source
+from kit.texts import module, source
 
 from derive import catalog, load, parse
 from derive.check import oracle
 from derive.check.checks import QUICK, VALUES, checks_of
-from derive.memory import imported
 from derive.pipeline import derive_option
 
 CAT = "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])"
@@ -138,8 +137,8 @@ CODE = {
         [
             "positions_of_x = torch.arange(x.shape[1] + 5, device=x.device)",
             (
-                "y"
-                " = torch.where((positions_of_x < 3) | (positions_of_x >= 2 + x.shape[1]), 7, torch.nn.functional.pad(x, (2, 3)))"
+                "y = torch.where((positions_of_x < 3) | (positions_of_x >= 2 + x.shape[1]), 7, "
+                "torch.nn.functional.pad(x, (2, 3)))"
             ),
         ],
         None,
@@ -150,7 +149,7 @@ CODE = {
             (
                 "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 3, "
                 "rt.window(x, 0, -2, x.shape[0]), 0)"
-            ),
+            )
         ],
         None,
     ),
@@ -159,7 +158,7 @@ CODE = {
             (
                 "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, "
                 "rt.window(x, 0, -1, x.shape[0]) * z, 0)"
-            ),
+            )
         ],
         None,
     ),
@@ -169,7 +168,7 @@ CODE = {
             (
                 "y = torch.where(torch.arange(x.shape[0], "
                 "device=x.device) < z.shape[0], z.select(0, 0) * x, 0)"
-            ),
+            )
         ],
         None,
     ),
@@ -232,7 +231,7 @@ def assert_the_same(op, tensors):
             general = source(op)
     results = []
     for n, text in enumerate((recognised, general)):
-        f = getattr(imported(f"derive_pieces_{n}", text), op.name)
+        f = getattr(module(f"derive_pieces_{n}", text), op.name)
         given = [torch.tensor(t, requires_grad=t.dtype == np.float64) for t in tensors.values()]
         made = f(*given, **{p.name: 1 for p in op.parameters})
         made = made if isinstance(made, tuple) else (made,)
@@ -371,9 +370,7 @@ def test_a_trace_serves_other_sizes():
             return f(a, b)
 
     exported = torch.export.export(
-        Module(),
-        (torch.zeros(2, 3), torch.zeros(2, 4)),
-        dynamic_shapes={"a": {1: n}, "b": {1: m}},
+        Module(), (torch.zeros(2, 3), torch.zeros(2, 4)), dynamic_shapes={"a": {1: n}, "b": {1: m}}
     )
     a, b = torch.ones(2, 6), torch.zeros(2, 5)
     assert torch.equal(exported.module()(a, b), torch.cat((a, b), 1))

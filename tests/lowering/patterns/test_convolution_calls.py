@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from kit.convolutions import random_convolution
 from kit.each import each_row, some_now
 from kit.recognised import functions, named, nothing_recognised, results, tensor
-from kit.texts import source
+from kit.texts import module, source
 from torch.autograd import gradcheck, gradgradcheck
 
 from derive import derivation, load, parse
 from derive.check import oracle
 from derive.check.checks import QUICK, VALUES, checks_of
-from derive.memory import imported
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (
@@ -105,14 +104,8 @@ CODE = {
             "grad_W = torch.nn.grad.conv2d_weight(x, W_shape, G, stride=stride)",
         ],
     ),
-    VOLUME: (
-        ["y = torch.nn.functional.conv3d(x, W, stride=(2, 1, 1), dilation=(1, 1, 2))"],
-        None,
-    ),
-    DEPTHWISE: (
-        ["y = torch.nn.functional.conv2d(x, W.unsqueeze(1), groups=x.shape[1])"],
-        None,
-    ),
+    VOLUME: (["y = torch.nn.functional.conv3d(x, W, stride=(2, 1, 1), dilation=(1, 1, 2))"], None),
+    DEPTHWISE: (["y = torch.nn.functional.conv2d(x, W.unsqueeze(1), groups=x.shape[1])"], None),
     GROUPED: (["y = torch.nn.functional.conv1d(x, W, groups=groups)"], None),
     # Zeros on one side are put there first; a kernel that counts down is turned.
     CAUSAL: (
@@ -120,7 +113,7 @@ CODE = {
             (
                 "y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, "
                 "(w.shape[2] - 1, 0)), w.flip(2))"
-            ),
+            )
         ],
         [
             (
@@ -134,9 +127,7 @@ CODE = {
         ],
     ),
     SAME: (
-        [
-            "y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (1, w.shape[2] - 2)), w)",
-        ],
+        ["y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (1, w.shape[2] - 2)), w)"],
         None,
     ),
     SAME_OF_3: (["y = torch.nn.functional.conv1d(x, w, padding=1)"], None),
@@ -151,16 +142,13 @@ CODE = {
     MANY: (None, None),
     BARE: (None, None),
     # What windows read is computed once for each value, and so is its derivative.
-    INSIDE: (
-        ["y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)"],
-        None,
-    ),
+    INSIDE: (["y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)"], None),
     MASKED: (
         [
             (
                 "y = torch.nn.functional.conv1d(rt.where(m, x, 0), w.unsqueeze(0), "
                 "padding=1).squeeze(0)"
-            ),
+            )
         ],
         None,
     ),
@@ -171,7 +159,7 @@ CODE = {
             (
                 "y = rt.conv_single_channel(x.unsqueeze(1), "
                 "g.unsqueeze(0).unsqueeze(1), stride=2).squeeze(1)"
-            ),
+            )
         ],
         None,
     ),
@@ -429,7 +417,7 @@ def assert_the_same(text, tensors, parameters):
         (expected,) = oracle.outputs(op, tensors, parameters).values()
     assert "conv" in recognised.partition("_forward(")[2] and "conv" not in general
     found = [
-        results(getattr(imported(f"derive_convolve_{n}", s), op.name), tensors, parameters)
+        results(getattr(module(f"derive_convolve_{n}", s), op.name), tensors, parameters)
         for n, s in enumerate((recognised, general))
     ]
     np.testing.assert_allclose(found[0][0].detach().numpy(), expected, rtol=1e-10, atol=1e-10)

@@ -19,10 +19,7 @@ VIEWS = {
     "op f(x[n,k]; p=1, size(j)=3) -> y\ny[n,j] = exp(x[n,j + p])": {"x": (4, 8)},
     # A composite axis that is read by one index, and what is joined from it.
     "op f(x[n,(m d)], w[k]; size(m)=2) -> y\n"
-    "h[n,(m d)] = exp(x[n,(m d)])*m\ny[n,k] = h[n,k]*w[k]": {
-        "x": (4, 6),
-        "w": (6,),
-    },
+    "h[n,(m d)] = exp(x[n,(m d)])*m\ny[n,k] = h[n,k]*w[k]": {"x": (4, 6), "w": (6,)},
     "op f(x[n,(m d)], z[n,i]; size(m)=2) -> y\nh[n,(m d)] = exp(x[n,(m d)])*(m + 1)\n"
     "part[n,k] = h[n,k]\ny[n,j] = concat[j](part[n,j], z[n,j])": {"x": (4, 6), "z": (4, 3)},
     "op f(x[n,(m d e)]; size(m)=2, size(d)=3) -> y\n"

@@ -91,7 +91,7 @@ BIASES = {
             "y = torch.nn.functional.conv1d(x.flatten(1, 2), w.flatten(0, 1), "
             "b.flatten(0, 1), groups=x.shape[1]).unflatten(1, (x.shape[1], w.shape[1])) +"
             " d.unsqueeze(1)"
-        ),
+        )
     ],
     "op f(x[n,c,u], w[o,c,k], b[o], d[n,o]) -> y\n"
     "y[n,o,t] = 2*b[o] + d[n,o] + sum[c,k](x[n,c,t+k]*w[o,c,k])": [
@@ -103,7 +103,7 @@ BIASES = {
     ],
     # Of the places and not of the channels; subtracted from; no convolution with channels.
     "op f(x[n,c,u], w[o,c,k], b[t]) -> y\ny[n,o,t] = b[t] + sum[c,k](x[n,c,t+k]*w[o,c,k])": [
-        ("y = b + torch.nn.functional.conv1d(x.narrow(2, 0, w.shape[2] + b.shape[0] - 1), w)"),
+        ("y = b + torch.nn.functional.conv1d(x.narrow(2, 0, w.shape[2] + b.shape[0] - 1), w)")
     ],
     "op f(x[n,c,u], w[o,c,k], b[o]) -> y\ny[n,o,t] = b[o] - sum[c,k](x[n,c,t+k]*w[o,c,k])": [
         "y = b.unsqueeze(1) - torch.nn.functional.conv1d(x, w)"
@@ -112,7 +112,7 @@ BIASES = {
         (
             "y = b + torch.nn.functional.conv1d(x.unsqueeze(0), "
             "w.unsqueeze(0).unsqueeze(1)).squeeze(0)"
-        ),
+        )
     ],
 }
 

@@ -28,7 +28,7 @@ CODE = {
     "y[k,n] = sum[l | l<=k](exp(A[l,n])*V[l,n]) / sum[l | l<=k](exp(A[l,n]))": None,
     "op f(A[k], V[d,k], m[k]: bool) -> y\n"
     "y[d,k] = sum[l | l>=k and m[l]](exp(A[l])*V[d,l]) / sum[l | l>=k](exp(A[l]))": [
-        "rt.where(m, V, 0) * (A.unsqueeze(0) - clamped_lse).exp(), -clamped_lse, 1",
+        "rt.where(m, V, 0) * (A.unsqueeze(0) - clamped_lse).exp(), -clamped_lse, 1"
     ],
 }
 PAIRS = {

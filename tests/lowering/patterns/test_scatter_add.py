@@ -23,10 +23,7 @@ CODE = {
         ["grad_x = 2 * G * x", "grad_y = -3 * rt.gather_inside(G, 1, s)"],
     ),
     # What has not all axes is no tensor to add into.
-    f"{ROWS}z[v,d] = x[0,d] + sum[k | s[k] == v](alpha*y[k,d])": (
-        None,
-        None,
-    ),
+    f"{ROWS}z[v,d] = x[0,d] + sum[k | s[k] == v](alpha*y[k,d])": (None, None),
     f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](y[k,0])": (None, None),
     f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](1)*y[0,d]": (None, None),
 }

@@ -38,17 +38,8 @@ ROWS = (
         lambda x, n: x[n],
         {"dim": 0},
     ),
-    Row(
-        "take_along_dim",
-        places,
-        lambda x, n: x.take_along_dim(n, 1),
-        given={"dim": 1},
-    ),
-    Row(
-        "take",
-        lambda d, *s: [d.normal(s[0] * s[1]), d.below(s[0] * s[1], *s)],
-        torch.take,
-    ),
+    Row("take_along_dim", places, lambda x, n: x.take_along_dim(n, 1), given={"dim": 1}),
+    Row("take", lambda d, *s: [d.normal(s[0] * s[1]), d.below(s[0] * s[1], *s)], torch.take),
     Row(
         "index_add",
         lambda d, *s: [d.normal(*s), d.below(s[0], s[0]), d.normal(*s)],

@@ -118,10 +118,7 @@ POINTWISE: dict[str, tuple[Make, Function | None]] = {
     "soft_margin_loss": (signs, lambda x, t: torch.log1p(torch.exp(-t * x)).mean()),
     "hinge_embedding_loss": (signs, lambda x, t: torch.where(t > 0, x, F.relu(1 - x)).mean()),
     "poisson_nll_loss": (shares, lambda x, t: (x.exp() - t * x).mean()),
-    "binary_cross_entropy_with_logits": (
-        shares,
-        lambda x, t: (F.softplus(x) - t * x).mean(),
-    ),
+    "binary_cross_entropy_with_logits": (shares, lambda x, t: (F.softplus(x) - t * x).mean()),
     "binary_cross_entropy": (
         lambda d, *s: [d.between(0.1, 0.9, *s), d.between(0, 1, *s)],
         entropy_of_two,

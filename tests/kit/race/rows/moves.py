@@ -18,12 +18,7 @@ IMAGES = {"small": (2, 4, 8, 8), "large": (8, 16, 64, 64)}
 
 ROWS = (
     Row("roll", normal, lambda x: x.roll(3, -1), given={"shifts": 3}),
-    Row(
-        "shift",
-        normal,
-        composite=lambda x: F.pad(x, (3, -3)),
-        given={"shifts": 3},
-    ),
+    Row("shift", normal, composite=lambda x: F.pad(x, (3, -3)), given={"shifts": 3}),
     Row(
         "pad",
         normal,
@@ -53,20 +48,8 @@ ROWS = (
     Row("select", normal, lambda x: x.select(1, 3), given={"dim": 1, "position": 3}),
     Row("flatten", normal, torch.flatten),
     Row("unflatten", normal, lambda x: x.unflatten(-1, (-1, 4)), given={"inner": 4}),
-    Row(
-        "expand",
-        normal,
-        lambda x: x.expand(5, *x.shape),
-        given={"length": 5},
-        large=(512, 512),
-    ),
-    Row(
-        "tile",
-        normal,
-        lambda x: x.tile(1, 5),
-        given={"repeats": 5, "dim": 1},
-        large=(512, 512),
-    ),
+    Row("expand", normal, lambda x: x.expand(5, *x.shape), given={"length": 5}, large=(512, 512)),
+    Row("tile", normal, lambda x: x.tile(1, 5), given={"repeats": 5, "dim": 1}, large=(512, 512)),
     Row(
         "repeat_interleave",
         normal,

@@ -148,12 +148,7 @@ ROWS = (
         small=(8,),
         large=(2**20,),
     ),
-    Row(
-        "mv",
-        lambda d, n, k: [d.normal(n, k), d.normal(k)],
-        torch.mv,
-        lambda a, b: (a * b).sum(1),
-    ),
+    Row("mv", lambda d, n, k: [d.normal(n, k), d.normal(k)], torch.mv, lambda a, b: (a * b).sum(1)),
     Row(
         "outer",
         lambda d, n, k: [d.normal(n), d.normal(k)],

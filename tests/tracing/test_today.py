@@ -1,0 +1,252 @@
+"""Functions as they are written today: rotary parts of heads, losses of pairs, steps of a state."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from kit.reads import assert_read
+
+import derive
+
+# ------------------------------------------------------------------------------------------- heads
+
+
+def tail(x):
+    return torch.cat([x[:, :4].tanh(), x[:, 4:]], -1)
+
+
+def rotated(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def by_sizes(q, cos, sin):
+    rest, part = q.split([4, 6], -1)
+    return torch.cat([rest, rotated(part, cos, sin)], -1)
+
+
+def by_slices(q, cos, sin):
+    return torch.cat([rotated(q[..., :6], cos, sin), q[..., 6:]], -1)
+
+
+def latent(q, kv, shared, w, cos, sin, nope=6, rope=4, width=8):
+    """Multi-head latent attention: keys and values of one small tensor."""
+    b, t, h, _ = q.shape
+    q_rest, q_part = q.split([nope, rope], -1)
+    q = torch.cat([q_rest, rotated(q_part, cos, sin)], -1)
+    k_rest, v = (kv @ w).view(b, t, h, nope + width).split([nope, width], -1)
+    turned = rotated(shared.unsqueeze(2), cos, sin).expand(-1, -1, h, -1)
+    k = torch.cat([k_rest, turned], -1)
+    scores = torch.einsum("bthd,bshd->bhts", q, k) * (nope + rope) ** -0.5
+    return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v)
+
+
+def by_repeats(q, k, v):
+    times = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def by_views(q, k, v):
+    def repeated(x):
+        b, h, t, d = x.shape
+        n = q.shape[1] // h
+        return x[:, :, None, :, :].expand(b, h, n, t, d).reshape(b, h * n, t, d)
+
+    return F.scaled_dot_product_attention(q, repeated(k), repeated(v))
+
+
+# ------------------------------------------------ pairs of a batch, and rows that end elsewhere
+
+
+def paired(a, b):
+    """NT-Xent of two views of a batch."""
+    z = F.normalize(torch.cat([a, b]), dim=1)
+    scores = z @ z.T / 0.5
+    scores.fill_diagonal_(-torch.inf)
+    n = a.shape[0]
+    return F.cross_entropy(scores, torch.cat([torch.arange(n) + n, torch.arange(n)]))
+
+
+def paired_by_diagonals(a, b):
+    z = torch.cat([a, b])
+    scores = (z @ z.T).masked_fill(torch.eye(2 * a.shape[0], dtype=torch.bool), -torch.inf)
+    n = a.shape[0]
+    own = torch.cat([torch.diag(scores, n), torch.diag(scores, -n)])
+    return (torch.logsumexp(scores, 1) - own).mean()
+
+
+def paired_by_blocks(a, b):
+    n, scores = a.shape[0], torch.cat([a, b]) @ torch.cat([a, b]).T
+    own = torch.cat([scores[:n, n:].diagonal(), scores[n:, :n].diagonal()])
+    return scores.logsumexp(1).mean() - own.mean()
+
+
+def without_itself(x):
+    scores = (x @ x.T).masked_fill(torch.eye(x.shape[0]).bool(), float("-inf"))
+    return scores.softmax(-1) @ x
+
+
+def a_part_alone(a, b):
+    scores = torch.cat([a, b], 1)
+    kept = torch.arange(scores.shape[1]) < a.shape[1]
+    return torch.where(kept, scores, -torch.inf).softmax(1)[:, : a.shape[1]]
+
+
+def filled_with_a_number(a, b):
+    scores = a @ b.T
+    scores.fill_diagonal_(2.0)
+    return scores.logsumexp(1)
+
+
+def next_of_each(x):
+    """Each row at the place of the next in a joined batch."""
+    n = x.shape[0] // 2
+    at = torch.cat([torch.arange(n) + n, torch.arange(n)])
+    return x * x[at].sin()
+
+
+def shifted(x):
+    """Relative positions by padding and counting the rows anew, as Transformer-XL has it."""
+    b, h, n, m = x.shape
+    return F.pad(x, (1, 0)).reshape(b, h, m + 1, n)[:, :, 1:].reshape(b, h, n, m).sin()
+
+
+def counted_anew(x):
+    return x.reshape(x.shape[1], x.shape[0]).cumsum(1)
+
+
+def of_one_channel(x):
+    return x.mean(1, keepdim=True).softmax(1) * x + x.sum(1, keepdim=True).log_softmax(1)
+
+
+def windows(x):
+    """Attention within shifted windows of 2 x 2."""
+    b, h, w, c = x.shape
+    x = torch.roll(x, (-1, -1), (1, 2)).view(b, h // 2, 2, w // 2, 2, c)
+    x = x.permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, c)
+    x = (x @ x.transpose(1, 2)).softmax(-1) @ x
+    x = x.view(b, h // 2, w // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c)
+    return torch.roll(x, (1, 1), (1, 2))
+
+
+# ----------------------------------------------------------- steps of a state, losses and updates
+
+
+def rwkv(r, w, v, k, a, kappa, state):
+    """A step of RWKV-7: a decay, a removal and a new value."""
+    w, a, kappa = torch.exp(-0.606531 * w.sigmoid()), a.sigmoid(), F.normalize(kappa, dim=-1)
+    removed = (state @ -kappa[..., None]) * (kappa * a)[..., None, :]
+    state = state * w[..., None, :] + removed + v[..., None] * k[..., None, :]
+    return (state @ r[..., None])[..., 0], state
+
+
+def gated_delta(q, k, v, beta, g, state):
+    q, k = F.normalize(q, dim=-1) * q.shape[-1] ** -0.5, F.normalize(k, dim=-1)
+    state = state * (-F.softplus(g)).exp()[..., None, None]
+    error = (v - (state * k[..., None]).sum(-2)) * beta.sigmoid()[..., None]
+    state = state + k[..., None] * error[..., None, :]
+    return (state * q[..., None]).sum(-2), state
+
+
+def memory(k, v, weights, momentum, forget):
+    """A gradient step on what a memory should give, as Titans has it."""
+    error = k @ weights - v
+    momentum = 0.9 * momentum - k.mT @ error * 2 / k.shape[0]
+    weights = (1 - forget.sigmoid()) * weights + momentum
+    return k @ weights, momentum
+
+
+def depths(x, w, u, chosen):
+    """Only some tokens pass a layer."""
+    every = chosen[..., None].expand(-1, -1, x.shape[-1])
+    gate = (x @ w).gather(1, chosen).sigmoid()
+    return x.scatter_add(1, every, F.silu(x.gather(1, every) @ u) * gate[..., None])
+
+
+def adapted(x, w, a, b, m):
+    """A layer of DoRA: directions with a low-rank change, lengths of their own."""
+    v = w + b @ a * (4.0 / a.shape[0])
+    return F.linear(x, m[:, None] * v / v.norm(dim=1, keepdim=True).detach())
+
+
+def sequences(lp, old, advantage, mask):
+    """The loss of GSPO: one ratio for each sequence."""
+    mask = mask.sigmoid()
+    whole = ((lp - old) * mask).sum(-1) / mask.sum(-1)
+    ratio = torch.exp((lp - lp.detach() + whole.detach()[:, None]).clamp(max=10.0))
+    a = advantage[:, None]
+    loss = -torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a)
+    return ((loss * mask).sum(-1) / mask.sum(-1)).mean()
+
+
+def transport(cost):
+    """Two rounds of Sinkhorn in logarithms."""
+    n, m = cost.shape
+    f, g = torch.zeros(n, dtype=cost.dtype), torch.zeros(m, dtype=cost.dtype)
+    for _ in range(2):
+        f = -0.3 * torch.logsumexp((g[None] - cost) / 0.3 - math.log(m), 1)
+        g = -0.3 * torch.logsumexp((f[:, None] - cost) / 0.3 - math.log(n), 0)
+    return (((f[:, None] + g[None] - cost) / 0.3).exp() * cost).sum()
+
+
+def orthogonal(g):
+    """Two rounds of Newton and Schulz, as Muon has them."""
+    x = g / (g.norm() + 1e-7)
+    for _ in range(2):
+        a = x @ x.mT
+        x = 3.4445 * x + (-4.775 * a + 2.0315 * a @ a) @ x
+    return x * (g.shape[0] * g.shape[1]) ** 0.5
+
+
+HEADS = [(2, 6, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
+STATE = (2, 3, 4)
+READ = {
+    tail: [(3, 9)],
+    by_sizes: [(2, 5, 10), (5, 3), (5, 3)],
+    by_slices: [(2, 5, 10), (5, 3), (5, 3)],
+    by_repeats: HEADS,
+    by_views: HEADS,
+    latent: [(2, 3, 5, 10), (2, 3, 7), (2, 3, 4), (7, 5 * 14), (3, 1, 2), (3, 1, 2)],
+    paired: [(4, 3), (4, 3)],
+    paired_by_diagonals: [(4, 3), (4, 3)],
+    paired_by_blocks: [(4, 3), (4, 3)],
+    without_itself: [(5, 3)],
+    a_part_alone: [(3, 2), (3, 4)],
+    filled_with_a_number: [(4, 3), (4, 3)],
+    next_of_each: [(6, 3)],
+    shifted: [(2, 3, 4, 5)],
+    counted_anew: [(4, 6)],
+    of_one_channel: [(3, 4)],
+    windows: [(2, 4, 6, 3)],
+    rwkv: [*(STATE,) * 2, (2, 3, 5), *(STATE,) * 3, (2, 3, 5, 4)],
+    gated_delta: [STATE, STATE, (2, 3, 5), (2, 3), (2, 3), (2, 3, 4, 5)],
+    memory: [(3, 4), (3, 5), (4, 5), (4, 5), (5,)],
+    depths: [(2, 6, 4), (4,), (4, 4), torch.tensor([[0, 3], [2, 5]])],
+    adapted: [(3, 6), (5, 6), (2, 6), (5, 2), (5,)],
+    sequences: [(6, 5), (6, 5), (6,), (6, 5)],
+    transport: [(4, 6)],
+    orthogonal: [(4, 6)],
+}
+
+
+@pytest.mark.parametrize("function", READ, ids=lambda f: f.__name__)
+def test_what_is_read_is_the_function(function):
+    assert_read(function, READ[function])
+
+
+@pytest.mark.parametrize("function", [paired, paired_by_diagonals, shifted])
+def test_other_sizes_are_those_of_the_function(function):
+    sizes = {2: (7, 5), 4: (3, 2, 6, 9)}
+    assert_read(function, READ[function], [sizes[len(s)] for s in READ[function]])
+
+
+def test_joined_sizes_that_are_numbers():
+    head = "op f(x[n,c], z[n,d]; size(c)=4, size(d)=2, size(k)=6) -> y"
+    text = f"{head}\ny[n,k] = concat[k](x[n,k], z[n,k])"
+    f = derive.load(derive.parse(text))
+    x, z = torch.randn(3, 4), torch.randn(3, 2)
+    torch.testing.assert_close(f(x, z), torch.cat([x, z], 1))
+    with pytest.raises(derive.SpecError, match="has two sizes"):
+        derive.parse(text.replace("size(k)=6", "size(k)=7"))
