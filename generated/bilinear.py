@@ -83,7 +83,7 @@ class _Bilinear(Function):
             input2 = input2.reshape((b_size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
             grad_input1 = torch.einsum(
-                "ijl,jkl->ik", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
+                "bkj,kij->bi", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
             ).reshape(input1_shape)
         if ctx.needs_input_grad[1]:
             grad_input2 = (G_input1.to(low) @ rt.flatten(weight, 0, 1)).reshape(

@@ -60,17 +60,17 @@ def _multi_head_attention_forward(
     size_per_head = Wq.shape[0] // num_heads
     split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
     query_Wq = torch.einsum(
-        "ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, size_per_head))
+        "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
     Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
     split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
     key_Wk = torch.einsum(
-        "ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, size_per_head))
+        "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
     )
     K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
     split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
     value_Wv = torch.einsum(
-        "ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, size_per_head))
+        "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
     attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
@@ -90,22 +90,22 @@ def _multi_head_attention_composed(
     size_per_head = Wq.shape[0] // num_heads
     split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
     value_Wv = torch.einsum(
-        "ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, size_per_head))
+        "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
     split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
     query_Wq = torch.einsum(
-        "ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, size_per_head))
+        "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
     Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
     split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
     key_Wk = torch.einsum(
-        "ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, size_per_head))
+        "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
     )
     K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
     S = (Q @ K.mT).to(wide) / math.sqrt(size_per_head)
     P = torch.softmax(S, 3)
-    context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
+    context = torch.einsum("nhjd,nhij->nihd", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
@@ -172,28 +172,28 @@ def _multi_head_attention_backward(ctx, G):
         grad_K = grads[1]
     if needs[0]:
         grad_query = torch.einsum(
-            "ijkl,jlm->ikm",
+            "nhid,hdk->nik",
             grad_Q,
             rt.unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
         )
     if needs[1]:
         grad_key = torch.einsum(
-            "ijkl,jlm->ikm",
+            "nhjd,hdk->njk",
             grad_K,
             rt.unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
         )
     if needs[2]:
         grad_value = torch.einsum(
-            "ijkl,jlm->ikm",
+            "nhjd,hdk->njk",
             grad_V,
             rt.unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
         )
     if needs[3]:
-        grad_Wq = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
+        grad_Wq = rt.flatten(torch.einsum("nhid,nik->hdk", grad_Q, query), 0, 1)
     if needs[4]:
-        grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
+        grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_K, key), 0, 1)
     if needs[5]:
-        grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+        grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
     if needs[6]:
         grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
     if needs[7]:
@@ -278,12 +278,12 @@ class _MultiHeadAttention(Function):
             split_bq = (
                 None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
             )
-            query_Wq = torch.einsum("ikl,jml->ijkm", query, Wq)
+            query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
             Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
             split_bk = (
                 None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
             )
-            key_Wk = torch.einsum("ikl,jml->ijkm", key, Wk)
+            key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
             K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
             P = torch.softmax(S, 3)
@@ -298,7 +298,7 @@ class _MultiHeadAttention(Function):
             split_bv = (
                 None if bv is None else rt.unflatten(bv, 0, (num_heads, size_per_head))
             )
-            value_Wv = torch.einsum("ikl,jml->ijkm", value, Wv)
+            value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
             V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
         if needs_grad_S:
             grad_P = transposed_grad_context @ V.mT
@@ -314,20 +314,20 @@ class _MultiHeadAttention(Function):
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
             low_grad_K = grad_K.to(low)
         if needs[0]:
-            grad_query = torch.einsum("ijkl,jlm->ikm", low_grad_Q, Wq)
+            grad_query = torch.einsum("nhid,hdk->nik", low_grad_Q, Wq)
         if needs[1]:
-            grad_key = torch.einsum("ijkl,jlm->ikm", low_grad_K, Wk)
+            grad_key = torch.einsum("nhjd,hdk->njk", low_grad_K, Wk)
         if needs[2]:
-            grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
+            grad_value = torch.einsum("nhjd,hdk->njk", grad_V, Wv)
         if needs[3]:
-            low_grad_Q_query = torch.einsum("ijkl,ikm->jlm", low_grad_Q, query)
+            low_grad_Q_query = torch.einsum("nhid,nik->hdk", low_grad_Q, query)
             grad_Wq = rt.flatten(low_grad_Q_query, 0, 1)
         if needs[4]:
-            grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", low_grad_K, key), 0, 1)
+            grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", low_grad_K, key), 0, 1)
         if needs[5]:
-            grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+            grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
         if needs[6]:
-            context = rt.flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
+            context = rt.flatten(torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3)
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         if needs[7]:
             grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)

@@ -74,7 +74,7 @@ class _Tucker(Function):
         if ctx.needs_input_grad[1]:
             grad_U = rt.flatten((G.mT @ V).mT @ W, 1, 2) @ rt.flatten(core, 1, 2).mT
         if ctx.needs_input_grad[2]:
-            grad_V = torch.einsum("ijl,jkl->ik", G_U.mT @ W, core)
+            grad_V = torch.einsum("jlr,lmr->jm", G_U.mT @ W, core)
         if ctx.needs_input_grad[3]:
             grad_W = G_U_V @ rt.flatten(core, 0, 1)
         return grad_core, grad_U, grad_V, grad_W

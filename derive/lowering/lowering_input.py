@@ -13,6 +13,7 @@ from derive.calculus.lets import Lets
 from derive.errors import LoweringError
 from derive.kernels.axis_patterns import Floats, Short
 from derive.lowering.ground.context import Scope
+from derive.lowering.ground.contract import with_letters
 from derive.lowering.ground.runtime_sizes import ShapeSource
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.groups import named_axes
@@ -21,7 +22,7 @@ from derive.notation.operation import Number, Operation, SizeOf
 from derive.program.cse import Line
 from derive.program.program import Recognised
 from derive.program.roundings import is_short
-from derive.program.torch_ir import Attribute, Code, Dim, Name, literal
+from derive.program.torch_ir import Attribute, Code, Dim, Literal, Name, literal
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
             return Name(lets.display_name(bare) + code.id[len(bare) :])
         if isinstance(code, Dim):
             return Dim(lets.display_name(code.extent))
+        if isinstance(code, Literal) and code.text.startswith('"'):
+            return Literal(with_letters(code.text, lets.display_name))
         return code.map(display_name)  # type: ignore[no-any-return]
 
     return [replace(x, name=lets.display_name(x.name), code=display_name(x.code)) for x in lines]

@@ -8,6 +8,7 @@ first product that has all of its indices, which are not summed before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -18,6 +19,20 @@ from derive.lowering.ground.views import flattened, unflattened
 from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Literal, Tuple
 
 _LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
+
+
+def with_letters(equation: str, display_name: Callable[[str], str]) -> str:
+    """Return the equation of an einsum with a letter for each ``<index extent>``.
+
+    It is the letter of the index, else that of the extent, else any, if no other index has it.
+    """
+    letters: dict[str, str] = {}
+    marks = dict.fromkeys(re.findall("<.*?>", equation))
+    for mark in sorted(marks, key=lambda mark: mark.startswith("<_")):
+        own = (display_name(name).rstrip("'") for name in mark.strip("<>").split())
+        every = (*(x for x in own if len(x) == 1 and x.isascii() and x.isalpha()), *_LETTERS)
+        letters[mark] = next(x for x in every if x not in letters.values())
+    return re.sub("<.*?>", lambda match: letters[match[0]], equation)
 
 
 def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
@@ -270,8 +285,7 @@ def _einsum(
     groups = [i for i in layout if i.group]
     if len(groups) > 1 or any(i.group for i in shared):
         raise NeedsFlatGroups("einsum over groups")
-    letters = iter(_LETTERS)
-    names = {i: "..." if i.group else next(letters) for i in layout}
+    names = {i: "..." if i.group else f"<{i.name} {i.extent}>" for i in layout}
     result = [i for i in layout if i not in shared]
     sides = ["".join(names[i] for i in v.indices) for v in (a, b)]
     target = "".join(names[i] for i in result)

@@ -79,3 +79,17 @@ def test_masks_between_what_is_multiplied_are_right(body):
     if "k[b,s,s]" in body:
         inputs = inputs.replace("k[b,s,d]", "k[b,s,s]")
     assert_right(f"op f({inputs}) -> y\ny[b,t,e] = {body}".replace("k[b,s,e]", "v[b,s,e]"))
+
+
+def test_an_einsum_has_the_letters_of_the_equation():
+    """A letter of the spec stays, a bound index has that of its size, others have any."""
+    shown = {"i0": "n", "i1": "d'", "e0": "n", "e1": "k", "e2": "size_of_heads"}.get
+
+    def display_name(name):
+        return shown(name, name)
+
+    equation = '"<i0 e0><_0 e1>,<_0 e1><i1 e2>-><i0 e0><i1 e2>"'
+    assert with_letters(equation, display_name) == '"nk,kd->nd"'
+    assert with_letters('"<_0 e0><i0 e0>-><i0 e0>"', display_name) == '"in->n"'
+    assert with_letters('"<_0 e2>...->..."', display_name) == '"i...->..."'
+    assert with_letters('"amax"', display_name) == '"amax"'
