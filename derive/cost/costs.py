@@ -15,17 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from derive.algebra.expr import Access, Expr, Index, free_indices, walk
 from derive.algebra.poly import ZERO, Poly, add, scale
 from derive.cost.flop_trace import ComputedTensor, Step, Trace
 from derive.cost.size_formula import Amount, covers, degree
 from derive.notation.operation import Operation
-from derive.program.argument_types import SizeFormulas, backward_values, given_values, shapes_of
+from derive.program.argument_types import (
+    SizeFormulas,
+    backward_values,
+    given_values,
+    result_types,
+    tensor_types,
+)
 from derive.program.cse import Line
 from derive.program.program import Program
-from derive.program.shape_rules import elements
+from derive.program.shape_rules import TensorType, elements
 from derive.program.torch_ir import names_in
 
 _BYTES = {"float": 4, "int": 8, "bool": 1}
@@ -96,29 +101,28 @@ class Costs:
 def costs_of(op: Operation, program: Program) -> Costs:
     """Return the costs of one option, by abstract execution of its code."""
     sizes, letters = SizeFormulas(op), _size_letters(op)
-    inputs, known = shapes_of(op)
-    kinds = {t.name: t.kind for t in op.inputs} | {e.name: e.kind for e in op.equations}
-    kinds |= dict.fromkeys(program.statistics, "float")
+    types, inputs = tensor_types(op), [t.name for t in op.inputs]
     forward = forward_trace(op)
-    forward.run(program.forward, known)
-    outputs = {name: forward.known[name] for name in (*program.outputs, *program.statistics)}
-    available = given_values(op) | outputs
-    backward = backward_trace(op, program, outputs)
+    forward.run(program.forward)
+    results = result_types(op, program)
+    available = types | results
+    backward = backward_trace(op, program)
     lines = [entry.line for entry in program.backward]
-    gradients = {name: inputs[t] for t, name in program.gradients.items()}
-    backward.run(lines, gradients)
-    full = max(map(_shape_rank, (*inputs.values(), *(x.shape for x in outputs.values()))))
-    need = max(full, *map(_shape_rank, known.values()), *_written_ranks(op, sizes))
+    gradients = program.gradients.values()
+    backward.run(lines)
+    known = {e.name for e in op.equations}
+    full = max(_rank(available[name]) for name in (*inputs, *results))
+    need = max(full, *map(_rank, types.values()), *_written_ranks(op, sizes))
     wide = (
-        *_wide(forward.steps, program.forward, set(known), need, letters),
+        *_wide(forward.steps, program.forward, known, need, letters),
         *_wide(backward.steps, lines, {*gradients, *_gradient_names(lines)}, need, letters),
     )
-    held = {name: elements(available[name].shape) for name in (s.name for s in program.saved)}
+    held = {s.name: available[s.name] for s in program.saved}
     return Costs(
         letters,
         _work(forward, program.outputs, full, letters),
         _work(backward, gradients, full, letters),
-        tuple((name, Amount(scale(n, _BYTES[kinds[name]]), letters)) for name, n in held.items()),
+        tuple((name, Amount(_bytes(t), letters)) for name, t in held.items()),
         tuple(name for name in held if name not in (*inputs, *program.outputs)),
         () if op.stable else tuple(dict.fromkeys(wide)),
         tuple((name, Amount(size, letters)) for name, size in sizes.defined.items()),
@@ -130,9 +134,17 @@ def forward_trace(op: Operation) -> Trace:
     return Trace(SizeFormulas(op).letters, given_values(op))
 
 
-def backward_trace(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Trace:
-    """Return a trace with the inputs of the backward, given the outputs of the forward."""
-    return Trace(SizeFormulas(op).letters, backward_values(op, program, outputs))
+def backward_trace(op: Operation, program: Program) -> Trace:
+    """Return a trace with the inputs of the backward."""
+    return Trace(SizeFormulas(op).letters, backward_values(op, program))
+
+
+def _bytes(t: TensorType) -> Poly:
+    return scale(elements(t.shape), _BYTES[t.kind or "float"])
+
+
+def _rank(t: TensorType) -> int:
+    return _shape_rank(t.shape)
 
 
 def _shape_rank(shape: Iterable[Poly]) -> int:

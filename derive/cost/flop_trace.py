@@ -8,9 +8,9 @@ from typing import Any
 
 from derive.algebra.poly import Poly
 from derive.program.dataflow import Statement
-from derive.program.shape_rules import Shape
+from derive.program.shape_rules import Shape, TensorType
 from derive.program.torch_ops import TorchOp
-from derive.program.types import TensorType, Types
+from derive.program.types import Types
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Trace(Types):
         self.steps: list[Step] = []
         self._line = ""
 
-    def run(self, lines: Iterable[Statement], known: Mapping[str, Shape] | None = None) -> None:
+    def run(self, lines: Iterable[Statement]) -> None:
         """Take in the types and the steps of these lines."""
         for line in lines:
             self._line = line.name
-            super().run([line], known)
+            super().run([line])
 
     def computed(
         self,

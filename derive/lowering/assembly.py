@@ -39,6 +39,7 @@ from derive.program.legalize import legalize_arange, legalize_group_axes, legali
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
 from derive.program.roundings import Roundings
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import Name, names_in
 
 NO_PRECISION = Precision()
@@ -131,8 +132,15 @@ def convert_layouts(body: Body) -> Body:
     lines = store_layout(border, lines, spec.inside, spec.layouts)
     for name, tensor in spec.leaving.items():
         lines, code = leave_layout(border, lines, name, tensor, spec.keeps_axes)
-        lines += [] if code is Name(name) else [Line(name, code)]
+        if code is not Name(name):
+            lines.append(Line(name, code, type=_outer_type(border, lines, name, tensor)))
     return replace(body, lines=(*entry, *lines))
+
+
+def _outer_type(border: Border, lines: Sequence[Line], name: str, tensor: str) -> TensorType | None:
+    """Return the type of a name in the outer layout of a tensor, whose axes the name has."""
+    found = next((x.type for x in reversed(lines) if x.name == name), None)
+    return found and replace(found, shape=border.sizes.shape(border.outside[tensor]))
 
 
 @as_pass

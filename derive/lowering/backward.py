@@ -59,7 +59,7 @@ def lower_backward(request: BackwardInput) -> Program:
     """Return the program of this backward, in which no statistic is kept for its shape alone."""
     while True:
         scope, spec, added = _scope_and_spec(request)
-        statements = with_display_names(scope_statements(scope), request.given.lets)
+        statements = with_display_names(scope_statements(scope, request.given), request.given.lets)
         first_order = bool(request.statistics and request.kernels)
         body = assemble(spec, statements, FIRST_ORDER if first_order else BACKWARD)
         alone = _kept_for_shape(request, body)

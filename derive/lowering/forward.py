@@ -79,12 +79,14 @@ class Forward:
         """Return the statements, with kept axes and with the statistics under their names."""
         op, lets = self.given.op, self.given.lets
         lines = [
-            replace(x, kept=x.kept or x.name in statistics) for x in scope_statements(self.scope)
+            replace(x, kept=x.kept or x.name in statistics)
+            for x in scope_statements(self.scope, self.given)
         ]
         for name in op.outputs:
             lines = keep_axes(op, lets[name], frame_of(op), lines)
         made = self.scope.results
-        lines += [Line(name, made[name].code) for name in statistics if name in made]
+        for name, value in ((n, made[n]) for n in statistics if n in made):
+            lines.append(Line(name, value.code, type=self.given.type_of(value.axes, value.kind)))
         return with_display_names(lines, lets)
 
 

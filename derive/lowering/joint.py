@@ -72,7 +72,7 @@ def joint(given: LoweringInput) -> Joint:
     display_name, tensors = lets.display_name, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
     available, entered = _joint_inputs(op, lets, backward, tensors)
-    lines = _joint_lines(op, lets, backward, available, (*op.outputs, *(a.name for a in wanted)))
+    lines = _joint_lines(given, available, (*op.outputs, *(a.name for a in wanted)))
     lines, entry = enter_layout(border, lines, _entries_read(lines, named_tensors(lets, available)))
     left = {*op.outputs, *(a.name for a in wanted)}
     named = (*lets.given, *(a.name for a in backward.adjoints))
@@ -123,13 +123,10 @@ def _joint_inputs(
 
 
 def _joint_lines(
-    op: Operation,
-    lets: Lets,
-    backward: Backward,
-    available: Mapping[str, Value],
-    names: Sequence[str],
+    given: LoweringInput, available: Mapping[str, Value], names: Sequence[str]
 ) -> list[Line]:
     """Return the statements that compute these names from the available values."""
+    op, lets, backward = given.op, given.lets, given.backward
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
 
     def find(name: str) -> Let | None:
@@ -141,7 +138,7 @@ def _joint_lines(
     )
     for name in names:
         scope.tensor(name)
-    return with_display_names(scope_statements(scope), lets)
+    return with_display_names(scope_statements(scope, given), lets)
 
 
 def _entries_read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axe
 from derive.lowering.keepdim import kept_place
 from derive.notation.operation import Equation, KeepDim, Operation
 from derive.notation.split import is_plain, split_axes
+from derive.program.argument_types import SizeFormulas
 from derive.program.cse import VALUE, Line, numbered
 from derive.program.torch_ir import (
     Attribute,
@@ -86,6 +87,11 @@ class Border:
         """The axes of each input and equation."""
         axes = {t.name: t.axes for t in self.op.inputs}
         return axes | {e.name: e.axes for e in self.op.equations}
+
+    @cached_property
+    def sizes(self) -> SizeFormulas:
+        """The sizes of axes as formulas."""
+        return SizeFormulas(self.op)
 
     @cached_property
     def is_crossed(self) -> bool:
@@ -253,9 +259,10 @@ def leave_layout(
     shape = border.shape(tensor, kept)
     if any(name in names_in(line.code) for line in lines):
         return lines, MethodCall(Name(name), "reshape", (shape,))
-    return _map_definition(lines, name, lambda code: MethodCall(code, "reshape", (shape,))), Name(
-        name
+    made = _with_outer_layout(
+        border, lines, name, tensor, lambda code: MethodCall(code, "reshape", (shape,))
     )
+    return made, Name(name)
 
 
 def _view_reads(lines: Sequence[Line]) -> Counter[Code]:
@@ -273,7 +280,7 @@ def _view_cost(lines: Sequence[Line]) -> int:
 def _in_outer_layout(border: Border, lines: Sequence[Line], name: str, tensor: str) -> list[Line]:
     """Return the lines with the name holding the tensor in its outer layout."""
     made = _with_inner_view(lines, name, border.inner(tensor, Name(name)))
-    return _map_definition(made, name, lambda code: border.outer(tensor, code))
+    return _with_outer_layout(border, made, name, tensor, lambda code: border.outer(tensor, code))
 
 
 def _with_inner_view(lines: Sequence[Line], name: str, code: Code) -> list[Line]:
@@ -281,9 +288,16 @@ def _with_inner_view(lines: Sequence[Line], name: str, code: Code) -> list[Line]
     return _mapped(lines, lambda part: substitute_views(part, {Name(name): code}))
 
 
-def _map_definition(lines: Sequence[Line], name: str, f: Callable[[Code], Code]) -> list[Line]:
-    """Return the lines with f applied to the definition of the name."""
-    return [replace(x, code=f(x.code)) if x.name == name else x for x in lines]
+def _with_outer_layout(
+    border: Border, lines: Sequence[Line], name: str, tensor: str, f: Callable[[Code], Code]
+) -> list[Line]:
+    """Return the lines with f, which leads to the outer layout, applied to each value of a name."""
+    shape = border.sizes.shape(border.outside[tensor])
+
+    def outer(x: Line) -> Line:
+        return replace(x, code=f(x.code), type=x.type and replace(x.type, shape=shape))
+
+    return [outer(x) if x.name == name else x for x in lines]
 
 
 def resolve_sizes(

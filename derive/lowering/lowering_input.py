@@ -15,13 +15,14 @@ from derive.kernels.axis_patterns import Floats, Short
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import with_letters
 from derive.lowering.ground.runtime_sizes import ShapeSource
-from derive.lowering.ground.value import Frame, Value
+from derive.lowering.ground.value import Axes, Frame, Value
 from derive.lowering.groups import named_axes
 from derive.lowering.layout_conversion import Border
-from derive.notation.operation import Number, Operation, SizeOf
+from derive.notation.operation import Kind, Number, Operation, SizeOf
 from derive.program.cse import Line
 from derive.program.program import Recognised
 from derive.program.roundings import is_short
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import Attribute, Code, Dim, Literal, Name, literal
 
 
@@ -33,6 +34,12 @@ class LoweringInput:
     lets: Lets
     backward: Backward
     border: Border
+
+    def type_of(self, axes: Axes, kind: Kind) -> TensorType:
+        """Return the type of a tensor with these axes."""
+        display_name = self.lets.display_name
+        said = (i and Index(i.name, display_name(i.extent), i.group) for i in axes)
+        return TensorType(self.border.sizes.shape(said), kind)
 
     def taken(self) -> set[str]:
         """Return the reserved names."""
@@ -128,13 +135,13 @@ def named_tensors(lets: Lets, names: Iterable[str]) -> dict[str, str]:
     return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
 
 
-def scope_statements(scope: Scope) -> list[Line]:
-    """Return the statements of a scope as lines."""
+def scope_statements(scope: Scope, given: LoweringInput) -> list[Line]:
+    """Return the statements of a scope as typed lines."""
     lines = []
     for s in scope.statements:
         let = scope.find(s.name)
         assert let is not None
-        lines.append(Line(s.name, s.code, kept=not let.internal))
+        lines.append(Line(s.name, s.code, not let.internal, given.type_of(s.axes, s.kind)))
     return lines
 
 

@@ -63,7 +63,7 @@ def lower_tangents(given: LoweringInput, low: bool) -> Tangent:
         ],
         low=low,
     )
-    statements = _tangent_lines(op, lets, made, tensors, results.values())
+    statements = _tangent_lines(given, made, tensors, results.values())
     body = assemble(spec, statements, TANGENTS)
     left = {name for line in body.lines for name in names_in(line.code)}
     precision = replace(
@@ -105,13 +105,14 @@ def _enter_outputs(
 
 
 def _tangent_lines(
-    op: Operation,
-    lets: Lets,
+    given: LoweringInput,
     made: Mapping[str, Let],
     tensors: Mapping[str, Value],
     results: Collection[str],
 ) -> list[Line]:
     """Return the statements that compute the results, with the axes that flags keep."""
+
+    op, lets = given.op, given.lets
 
     def find(name: str) -> Let | None:
         return made.get(name) or lets.get(name)
@@ -120,7 +121,7 @@ def _tangent_lines(
     scope = Lowering(*(find, frame, dict(tensors), like, integers_of(op)), adjoints=frozenset(made))
     for name in results:
         scope.tensor(name)
-    lines = scope_statements(scope)
+    lines = scope_statements(scope, given)
     for name in results:
         lines = keep_axes(op, made[name], frame, lines)
     return with_display_names(lines, lets)

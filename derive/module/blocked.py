@@ -36,7 +36,6 @@ from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
 from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation
-from derive.program.argument_types import shapes_of
 from derive.program.cse import Line
 from derive.program.fused_backward import formed
 from derive.program.mixed_precision import multiplies
@@ -360,13 +359,10 @@ def row_sizes(driver: Driver) -> list[str]:
 
 def _row_sizes(s: Scheduled) -> Iterable[Poly]:
     op = s.stage.operation
-    inputs, known = shapes_of(op)
     forward = forward_trace(op)
-    forward.run(s.program.forward, known)
-    outputs = {name: forward.known[name] for name in s.program.outputs}
-    backward = backward_trace(op, s.program, outputs)
-    gradients = {name: inputs[t] for t, name in s.program.gradients.items()}
-    backward.run([entry.line for entry in s.program.backward], gradients)
+    forward.run(s.program.forward)
+    backward = backward_trace(op, s.program)
+    backward.run([entry.line for entry in s.program.backward])
     (block,) = (base_and_power(f)[0] for f in size_of(s.stage.extent).terms[0].factors)
     for step in (*forward.steps, *backward.steps):
         for t in elements(step.result).terms:

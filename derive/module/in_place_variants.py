@@ -7,7 +7,7 @@ run, or if a tensor is added to a matrix product in one call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -15,14 +15,14 @@ from derive.algebra.expr import Index
 from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
-from derive.program.argument_types import backward_types, forward_types, shapes_of
+from derive.program.argument_types import backward_types, forward_types, result_types, tensor_types
 from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, elements
 from derive.program.torch_ir import names_in
-from derive.program.types import ABSENT, TensorType, Types
+from derive.program.types import ABSENT, Types
 
 _WORTH = 2
 """Minimum number of results without new memory for a separate backward."""
@@ -63,23 +63,17 @@ class _Own:
 
     def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
         self.op, self.program, self.optional = op, program, optional
-        self.inputs, self.equations = shapes_of(op)
-        forward = forward_types(op)
-        forward.run(program.forward, self.equations)
-        names = (*program.outputs, *program.statistics)
-        self.outputs: dict[str, TensorType] = {name: forward.known[name] for name in names}
-        shapes = (*self.inputs.values(), *(x.shape for x in self.outputs.values()))
-        self.full = max(map(_axes, shapes))
+        self.inputs = [t.name for t in op.inputs]
+        types = tensor_types(op) | result_types(op, program)
+        whole = (*self.inputs, *program.outputs, *program.statistics)
+        self.full = max(_axes(types[name].shape) for name in whole)
 
     def backward(self, body: Sequence[BackwardLine]) -> tuple[Savings, tuple[BackwardLine, ...]]:
         """Return what is saved, and the body."""
-        op, program = self.op, self.program
-        known = {name: self.inputs[t] for t, name in program.gradients.items()}
-        results = tuple(program.gradients.values())
         saved, entries = self._written(
             [(x.line, x.needs) for x in body],
-            lambda: backward_types(op, program, self.outputs),
-            (results, known),
+            backward_types(self.op, self.program),
+            tuple(self.program.gradients.values()),
         )
         return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
 
@@ -88,34 +82,28 @@ class _Own:
         all_of_it = tuple(t.name for t in self.op.inputs)
         saved, entries = self._written(
             [(line, all_of_it) for line in self.program.forward],
-            lambda: forward_types(self.op),
-            ((*self.program.outputs, *self.program.statistics), self.equations),
+            forward_types(self.op),
+            (*self.program.outputs, *self.program.statistics),
         )
         # A result that is written over a view of a temporary is itself a view.
         lines = [line for line, _ in entries]
         return saved, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
 
     def _written(
-        self,
-        entries: Sequence[Entry],
-        trace: Callable[[], Types],
-        ends: tuple[Sequence[str], Mapping[str, Shape]],
+        self, entries: Sequence[Entry], given: Types, results: Sequence[str]
     ) -> tuple[Savings, list[Entry]]:
-        """Return what is saved, and the lines in place; ``ends``: results, known shapes."""
-        results, known = ends
+        """Return what is saved, and the lines in place."""
         entries = unguarded(entries, results)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
-            world = trace()
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
-            world.known.update(dict.fromkeys(missing, ABSENT))
-            worlds.append(world)
+            known = given.known | dict.fromkeys(missing, ABSENT)
+            worlds.append(Types(given.letters, known))
         lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
             results=results,
-            known=known,
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,

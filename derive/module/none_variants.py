@@ -10,14 +10,14 @@ it starts with a number expanded to the shape of the tensor, which takes no memo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from derive.algebra.expr import Num
 from derive.module.checks import constant_text, shape_of_absent
 from derive.notation.operation import Operation, Tensor
-from derive.program.argument_types import backward_types, forward_types, shapes_of
+from derive.program.argument_types import backward_types, forward_types
 from derive.program.cse import VALUE, Line, numbered, renumbered
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
@@ -32,7 +32,6 @@ from derive.program.none_specialization import (
     optional_operands_last,
 )
 from derive.program.program import BackwardLine, Program
-from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
     NONE,
     Attribute,
@@ -60,26 +59,20 @@ def with_absent(op: Operation, program: Program) -> Program:
     optional = [t for t in op.inputs if t.default is not None and t.kind == "float"]
     if not optional:
         return program
-    inputs, equations = shapes_of(op)
-    floats = [t.name for t in op.inputs if t.kind == "float" and t.default is None]
-    made = [e.name for e in op.equations if e.name in program.outputs and e.kind == "float"]
-    trace = forward_types(op)
-    forward = _VariantBody(op, trace, equations, floats, program.forward_precision, program.outputs)
-    composed = replace(forward, trace=forward_types(op), precision=program.composed_precision)
+    required = (t for t in op.inputs if t.kind == "float" and t.default is None)
+    like = Name(next(required, optional[0]).name)
+    forward = _VariantBody(op, forward_types(op), like, program.forward_precision, program.outputs)
+    composed = replace(forward, precision=program.composed_precision)
     second_forward = composed.lines([(line, ()) for line in program.composed], optional)
     first = forward.lines([(line, ()) for line in program.forward], optional)
-    trace = Types(trace.letters, trace.known)
-    trace.run(program.forward, equations)
-    outputs = {name: trace.known[name] for name in (*program.outputs, *program.statistics)}
-    gradients = {name: inputs[t] for t, name in program.gradients.items()}
-    cotangents = [name for _, name in program.cotangents if name is not None]
+    cotangents = (Name(name) for _, name in program.cotangents if name is not None)
+    like = next(cotangents, like)
     filled: list[Tensor] = []
 
     def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
         body = _VariantBody(
-            *(op, backward_types(op, replace(program, backward=lines), outputs), gradients),
-            *([*cotangents, *floats, *made, *program.float_statistics], precision),
-            tuple(gradients),
+            *(op, backward_types(op, replace(program, backward=lines)), like, precision),
+            tuple(program.gradients.values()),
         )
         entries = body.lines([(x.line, x.needs) for x in lines], optional)
         entries += _none_where_absent(op, program, entries)
@@ -119,12 +112,11 @@ def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) 
 
 @dataclass
 class _VariantBody:
-    """A body: its context, its float inputs, its precision, and its results."""
+    """A body: its context, a tensor with its dtype, its precision, and its results."""
 
     op: Operation
     trace: Types
-    known: Mapping[str, Shape]
-    floats: Sequence[str]
+    like: Code
     precision: Precision
     results: Sequence[str]
 
@@ -160,8 +152,7 @@ class _VariantBody:
         given.known[full] = there.known[full] = given.known.get(t.name)
         there.known[t.name] = ABSENT
         numbers: dict[str, Number] = {t.name: _default_number(t)}
-        like = Name(self.floats[0])
-        absence = Absence(numbers, like, there, given, self._wide(), self.available)
+        absence = Absence(numbers, self.like, there, given, self._wide(), self.available)
         choice = _Choice(t, absence, optional, self.taken)
         last = {line.name: n for n, (line, _) in enumerate(entries)}
         whole = None if t.name in last else Name(full)
@@ -175,7 +166,7 @@ class _VariantBody:
                 made += [(x, needs) for x in choice.lines(line, found)]
             else:
                 made.append((line, needs))
-            given.run([line], self.known)
+            given.run([line])
             there.known[line.name] = given.known[line.name]
             numbers.pop(line.name, None)
             if isinstance(found, Uniform):
@@ -209,11 +200,12 @@ class _VariantBody:
         self.filled.append(t)
         reading = [needs for line, needs in entries if name in names_in(line.code)]
         needs = tuple(x.name for x in self.op.inputs if any(x.name in own for own in reading))
-        like = Name(self.floats[0])
         shape: Code = Name(f"{t.name}_shape") if needs else shape_of_absent(self.op, t)
         number = Literal(constant_text(t.default))
         dtype = LOW if t.name in self.precision.narrow else self._wide()
-        whole = Conditional(is_none(t.name), expanded(like, number, shape, dtype), Name(t.name))
+        whole = Conditional(
+            is_none(t.name), expanded(self.like, number, shape, dtype), Name(t.name)
+        )
         made = list(entries)
         # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
@@ -248,7 +240,8 @@ class _Choice:
         code, test = line.code, is_none(self.tensor.name)
         if isinstance(found, Uniform):
             value = found.value if isinstance(found.value, Code) else NONE
-            whole = replace(line, code=Conditional(test, value, code))
+            # The number, or the tensor that replaces one, has axes of its own.
+            whole = replace(line, code=Conditional(test, value, code), type=None)
             if value == code:
                 return [line]
             return [whole] if _fits(whole) else self._shortened(whole, value)

@@ -10,7 +10,7 @@ from derive.module.in_place_variants import grouped
 from derive.module.name_mangling import OWN
 from derive.module.pretty_printer import COLUMNS, assigned, call_lines, indented
 from derive.program.aliasing import gradients_apart, unalias_outputs
-from derive.program.argument_types import forward_types, shapes_of
+from derive.program.argument_types import forward_types
 from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
 from derive.program.dataflow import live_in
@@ -93,7 +93,6 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
     places = {t.name: n for n, t in enumerate(op.inputs)}
     writer = InPlaceWriter(
         results=results,
-        known=shapes_of(op)[1],
         places=places,
         taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
         is_large=_is_large,

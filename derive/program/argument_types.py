@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from derive.algebra.expr import Add, Call, Composite, Expr, Index, Mul, Num, Param, Size
 from derive.algebra.poly import ONE, Poly, atom, constant
 from derive.notation.operation import AxisOf, KeepDim, Operation, SizeOf
 from derive.program.program import Program
-from derive.program.shape_rules import Shape, elements, formula, whole
-from derive.program.types import NUMBER, TensorType, Types
+from derive.program.shape_rules import Shape, TensorType, elements, formula, whole
+from derive.program.types import NUMBER, Types
 
 
 class SizeFormulas:
@@ -24,13 +24,15 @@ class SizeFormulas:
         self._sizes = {e.name: e.size for e in op.extents}
         self.defined = {e.name: formula(e.size, self._letter) for e in op.extents if e.size}
         named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
-        self.letters = {self.defined[name]: atom(Size(name)) for name in named}
+        known = {atom(Size(name)) for name in self._sizes}
+        letters = {self.defined[name]: atom(Size(name)) for name in named}
+        self.letters = {size: letter for size, letter in letters.items() if size not in known}
 
-    def shape(self, axes: Iterable[Expr]) -> Shape:
+    def shape(self, axes: Iterable[Expr | None]) -> Shape:
         """Return the sizes of the axes."""
         return tuple(map(self._axis, axes))
 
-    def _axis(self, axis: Expr) -> Poly:
+    def _axis(self, axis: Expr | None) -> Poly:
         match axis:
             case Index():
                 return self._letter(Size(axis.extent))
@@ -50,21 +52,21 @@ def tensor_types(op: Operation) -> dict[str, TensorType]:
     return inputs | {e.name: TensorType(shape(e.axes), e.kind) for e in op.equations}
 
 
-def shapes_of(op: Operation) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """Return (the shapes of inputs, the shapes of equations)."""
-    shape = SizeFormulas(op).shape
-    inputs = {t.name: shape(t.axes) for t in op.inputs}
-    return inputs, {e.name: shape(e.axes) for e in op.equations}
-
-
 def forward_types(op: Operation) -> Types:
     """Return the types of what the forward is given."""
     return Types(SizeFormulas(op).letters, given_values(op))
 
 
-def backward_types(op: Operation, program: Program, outputs: Mapping[str, Any]) -> Types:
-    """Return the types of what the backward is given, given the outputs of the forward."""
-    return Types(SizeFormulas(op).letters, backward_values(op, program, outputs))
+def backward_types(op: Operation, program: Program) -> Types:
+    """Return the types of what the backward is given."""
+    return Types(SizeFormulas(op).letters, backward_values(op, program))
+
+
+def result_types(op: Operation, program: Program) -> dict[str, TensorType]:
+    """Return the types of the outputs and the statistics of the forward."""
+    types = forward_types(op)
+    types.run(program.forward)
+    return {name: types.known[name] for name in (*program.outputs, *program.statistics)}
 
 
 def given_values(op: Operation) -> dict[str, Any]:
@@ -88,10 +90,10 @@ def given_values(op: Operation) -> dict[str, Any]:
     return found
 
 
-def backward_values(op: Operation, program: Program, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def backward_values(op: Operation, program: Program) -> dict[str, Any]:
     """Return the values of saved tensors, of the setup and of cotangents."""
     given = given_values(op)
-    available = {**given, **outputs}
+    available = given | result_types(op, program)
     setup = Types(SizeFormulas(op).letters, available)
     setup.run(program.setup)
     names = (*program.kept_parameters, *(s.name for s in program.saved))

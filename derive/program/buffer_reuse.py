@@ -64,13 +64,12 @@ class Savings:
 class InPlaceWriter:
     """Rewrites lines in place, one after another.
 
-    ``results`` are the returned names, whose shapes are in ``known``. ``places`` has the positions
+    ``results`` are the returned names. ``places`` has the positions
     of inputs among the arguments. ``taken`` are the names in use. ``is_large`` says which shapes
     are worth the rewrite.
     """
 
     results: Collection[str]
-    known: Mapping[str, Shape]
     places: Mapping[str, int]
     taken: set[str]
     is_large: Callable[[Shape], bool]
@@ -100,7 +99,7 @@ class InPlaceWriter:
             here = [world for world in worlds if world.runs(needs)]
             yield from ((x, needs) for x in self._line(line, needs, entries[n + 1 :], here))
             for world in here:
-                world.run([line], self.known)
+                world.run([line])
             self._shapes.clear()
             note_groups(line, self.grouped)
 

@@ -15,6 +15,7 @@ from itertools import chain, compress
 from derive.algebra import substitution
 from derive.program.constant_folding import asked_once, folded
 from derive.program.dataflow import live
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import (
     NONE,
     Attribute,
@@ -48,11 +49,15 @@ VALUE = "generated_value"
 
 @dataclass(frozen=True)
 class Line:
-    """The statement name = code. A ``kept`` name belongs to the user and is never inlined."""
+    """The statement name = code. A ``kept`` name belongs to the user and is never inlined.
+
+    ``type`` is that of the value, declared by the lowering; a pass that may change it drops it.
+    """
 
     name: str
     code: Code
     kept: bool = True
+    type: TensorType | None = None
 
 
 def tidy(lines: Sequence[Line], taken: set[str]) -> list[Line]:
@@ -138,7 +143,8 @@ def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> lis
     new = {name: numbered(name.rstrip("0123456789"), used) for name in made}
     names: dict[Code, Code] = {Name(old): Name(name) for old, name in new.items()}
     return [
-        Line(new.get(line.name, line.name), replaced(line.code, names), line.kept) for line in lines
+        replace(line, name=new.get(line.name, line.name), code=replaced(line.code, names))
+        for line in lines
     ]
 
 

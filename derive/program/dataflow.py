@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from operator import or_
 from typing import Generic, Protocol, TypeVar
 
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import (
     NONE,
     Attribute,
@@ -35,12 +36,14 @@ Use = TypeVar("Use")
 
 
 class Statement(Protocol):
-    """name = code"""
+    """name = code; ``type`` is declared for what the lowering has defined."""
 
     @property
     def name(self) -> str: ...
     @property
     def code(self) -> Code: ...
+    @property
+    def type(self) -> TensorType | None: ...
 
 
 class Forward(Generic[Fact]):

@@ -48,10 +48,14 @@ def unguarded(
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
     read = _Read(once, results)
     lines = [line for line, _ in entries]
-    made = [
-        (replace(lines[n], code=read.without(lines[n].code, masks)), entries[n][1])
-        for n, masks in read.walk(lines)
-    ]
+    made = []
+    for n, masks in read.walk(lines):
+        code = read.without(lines[n].code, masks)
+        if code is not lines[n].code:
+            # The mask may have had axes that the value lacks.
+            made.append((replace(lines[n], code=code, type=None), entries[n][1]))
+        else:
+            made.append(entries[n])
     return made[::-1]
 
 

@@ -88,13 +88,6 @@ class Program:
     rearranges: bool = False
     """True if each output is a view of an input, as for torch's view operations."""
 
-    @property
-    def float_statistics(self) -> tuple[str, ...]:
-        """The statistics of a floating-point dtype."""
-        precision = self.first_order_precision if self.first_order else self.backward_precision
-        taken_in = {*precision.narrow, *precision.broad}
-        return tuple(name for name in self.statistics if name in taken_in)
-
 
 @dataclass(frozen=True)
 class Tangent:

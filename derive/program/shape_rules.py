@@ -7,6 +7,7 @@ of the result. A position is an integer that depends on no size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -26,8 +27,19 @@ from derive.algebra.poly import (
     poly,
     scale,
 )
+from derive.notation.operation import Kind
 
 Shape = tuple[Poly, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A tensor of this shape; ``kind`` is None if it is unknown."""
+
+    shape: Shape
+    kind: Kind | None = "float"
+
+
 _LAST = constant(-1)
 
 
@@ -66,7 +78,9 @@ def whole(e: Expr | int) -> Poly:
 
 
 def extremum(function: str, args: tuple[Poly, ...]) -> Poly:
-    """Return the minimum or maximum: a number if all arguments are numbers."""
+    """Return the minimum or maximum: a number if all arguments are numbers, x of x and x."""
+    if len(set(args)) == 1:
+        return args[0]
     if any(t.factors for p in args for t in p.terms):
         return atom(Call(function, args))
     return constant((min if function == "minimum" else max)(map(number, args)))

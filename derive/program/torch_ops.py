@@ -309,6 +309,8 @@ _ROWS = (
     *(_each_of(name, "out") for name in ("maximum", "minimum")),
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
     *(_fresh(f"{name}_backward") for name in ("hardswish", "mish")),
+    TorchOp("long", kind="int", alias=Alias.SAME),
+    _fresh("isfinite", kind="bool"),
     *(_fresh(name) for name in f"{_SMOOTH} {_OTHERS}".split()),
     _fresh("hardswish"),
     _fresh("glu", shape_rules.glu, slips=True),  # once only

@@ -19,6 +19,7 @@ from derive.notation.operation import Kind
 from derive.program.dataflow import Forward, Statement
 from derive.program.shape_rules import (
     Shape,
+    TensorType,
     broadcast,
     elements,
     extremum,
@@ -57,15 +58,7 @@ from derive.program.torch_ops import (
 ABSENT = object()
 """The value of an optional tensor that is None."""
 NUMBER = object()
-"""A Python number other than an integer formula of sizes."""
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """A tensor of this shape; ``kind`` is None if it is unknown."""
-
-    shape: Shape
-    kind: Kind | None = "float"
+"""A number or a truth value, or several, of which nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +74,8 @@ _DTYPES = {
     "torch.bool": DType("bool"),
 }
 _COMPARES = frozenset("< <= > >= == !=".split())
+_COUNTS = ("sum", "prod")
+"""Reductions of truth values to their number."""
 _SELECTS = TORCH_OPS["index_select"]
 
 
@@ -94,15 +89,12 @@ class Types(Forward[Any]):
         super().__init__(given)
         self.letters = letters
 
-    def run(self, lines: Iterable[Statement], known: Mapping[str, Shape] | None = None) -> None:
-        """Take in the types of these lines; ``known`` has the declared shapes of names.
-
-        A name may hold a tensor with other axes: those of a composite axis split.
-        """
+    def run(self, lines: Iterable[Statement]) -> None:
+        """Take in the types of these lines: the declared ones, which name sizes by letters."""
         for line in lines:
-            value, declared = self.of(line.code), (known or {}).get(line.name, ())
-            if isinstance(value, TensorType) and len(value.shape) == len(declared):
-                value = replace(value, shape=declared)
+            value = self.of(line.code)
+            if isinstance(value, TensorType) and line.type is not None:
+                value = replace(value, shape=line.type.shape, kind=line.type.kind)
             self.known[line.name] = value
 
     def runs(self, needs: Iterable[str]) -> bool:
@@ -139,7 +131,7 @@ class Types(Forward[Any]):
                 return slice(*(None if x is None else self.of(x) for x in (start, stop, step)))
             case Tuple(items):
                 return self._items(items)
-            case Attribute(Name("math")):
+            case Attribute(Name("math" | "ctx")):
                 return NUMBER
             case Attribute(obj, name):
                 return _attribute(self.of(obj), name)
@@ -195,7 +187,7 @@ class Types(Forward[Any]):
         if isinstance(obj, tuple):
             return obj[number(items[0])]
         if not isinstance(obj, TensorType):
-            return None
+            return obj if obj is NUMBER else None
         if Ellipsis in items:
             n = items.index(Ellipsis)
             every = (slice(None),) * (len(obj.shape) - len(items) + 1)
@@ -213,9 +205,9 @@ class Types(Forward[Any]):
             return self._made(ELEMENTWISE, (x,), {})
         if isinstance(x, Poly):
             return scale(x, -1) if op == "-" else None
-        if op == "not":
-            return not x if isinstance(x, bool) else None
-        return x if x is NUMBER and op == "-" else None
+        if op == "not" and isinstance(x, bool):
+            return not x
+        return x if x is NUMBER else None
 
     def _binary(self, op: str, a: Any, b: Any) -> Any:
         if op == "is":
@@ -225,6 +217,8 @@ class Types(Forward[Any]):
         if op == "/" and not isinstance(a, TensorType):
             # torch computes the reciprocal, then multiplies.
             b = self._made(ELEMENTWISE, (b,), {})
+        if op in ("&", "|"):
+            return self._made(ELEMENTWISE, tuple(x for x in (a, b) if x is not NUMBER), {})
         made = self._made(MATMUL if op == "@" else ELEMENTWISE, (a, b), {})
         if op in _COMPARES:
             return replace(made, kind="bool")
@@ -275,7 +269,8 @@ def _kind_of(op: TorchOp, args: Sequence[Any], named: Mapping[str, Any]) -> Kind
     dtypes = (x.kind for x in every if isinstance(x, DType))
     kinds = [x.kind for x in every if isinstance(x, TensorType)]
     if op.shape is not None and not op.contracts:
-        return next(dtypes, next(iter(kinds), None))
+        first = kinds[0] if kinds else _promoted(every, kinds)
+        return next(dtypes, "int" if first == "bool" and op.name in _COUNTS else first)
     found = next(dtypes, _promoted(every, kinds))
     preserves = op in (ELEMENTWISE, MATMUL) or op.half in (MONOTONE, EXACT_ALONE)
     return found if found == "float" or preserves else None
@@ -309,7 +304,7 @@ def _evaluated_literal(words: str) -> Any:
 
 def _attribute(obj: Any, name: str) -> Any:
     if not isinstance(obj, TensorType):
-        return None
+        return obj if obj is NUMBER else None
     match name:
         case "shape":
             return obj.shape
@@ -323,16 +318,13 @@ def _attribute(obj: Any, name: str) -> Any:
 
 
 def _three_valued(op: str, a: Any, b: Any) -> Any:
-    """Return a conjunction or disjunction, where None is unknown; either operand may decide it.
-
-    A number or another number is one.
-    """
-    if op == "or" and _is_number(a) and _is_number(b) and not isinstance(a, bool):
-        return NUMBER
+    """Return a conjunction or disjunction, either operand of which may decide it."""
     decides = op == "or"
     if a is decides or b is decides:
         return decides
-    return not decides if a is b is (not decides) else None
+    if a is b is (not decides):
+        return a
+    return NUMBER if _is_number(a) and _is_number(b) else None
 
 
 def _arithmetic(op: str, a: Any, b: Any) -> Any:
@@ -347,10 +339,11 @@ def _arithmetic(op: str, a: Any, b: Any) -> Any:
                 return mul(a, b)
             case "//":
                 return floor_divided(a, b)
+            case "**" if not any(t.factors for t in b.terms) and number(b) > 0:
+                return mul(*[a] * number(b))
             case "%" if not any(t.factors for t in (*a.terms, *b.terms)):
                 return constant(number(a) % number(b))
-    numbers = _is_number(a) and _is_number(b) and op not in _COMPARES
-    return NUMBER if numbers else None
+    return NUMBER if _is_number(a) and _is_number(b) else None
 
 
 def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
@@ -362,4 +355,6 @@ def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
             return elements(shape)
         case (("min" | "max"), _) if all(isinstance(x, Poly) for x in args):
             return extremum(f"{name}imum", args)
-    return NUMBER if name.startswith("math.") else None
+    numbers = args[1:] if name == "rt.ieee_call" else args
+    known = name.startswith(("math.", "torch.finfo")) or (numbers and all(map(_is_number, numbers)))
+    return NUMBER if known else None

@@ -1,14 +1,20 @@
-"""What holds between two passes: closed indices, names written once, names known where read."""
+"""What holds between two passes: closed indices, names written once, names known, lines typed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from derive.algebra.expr import Index, accesses, free_indices, walk
+from derive.algebra.expr import Expr, Index, Size, accesses, free_indices, walk
+from derive.algebra.poly import Poly, atom
 from derive.calculus.lets import Let
 from derive.calculus.unit import Unit
+from derive.notation.operation import Operation
+from derive.program.argument_types import SizeFormulas, backward_types, forward_types
+from derive.program.cse import Line
 from derive.program.program import Program
-from derive.program.torch_ir import Code, Dim, names_in, subexpressions
+from derive.program.shape_rules import TensorType, formula
+from derive.program.torch_ir import Code, Dim, names_in, subexpressions, text
+from derive.program.types import ABSENT, Types
 
 
 def faults_of_unit(unit: Unit) -> list[str]:
@@ -71,3 +77,69 @@ def _faults_of_lines(lines: Sequence[tuple[str, Code]], given: set[str]) -> list
         found += [f"{name} has the open size {size.extent}" for size in sizes]
         known.add(name)
     return found
+
+
+# -------------------------------------------------------------------- types
+
+
+def faults_of_types(op: Operation, program: Program, optional: Sequence[str] = ()) -> list[str]:
+    """The lines of the bodies without a type, or with one that is not that of the code.
+
+    The optional tensors are all given, one of them absent, or all.
+    """
+    found: list[str] = []
+    for absent in dict.fromkeys(((), *((name,) for name in optional), tuple(optional))):
+        gone = dict.fromkeys(absent, ABSENT)
+        for lines in (program.forward, program.composed, program.forward_in_place):
+            types = forward_types(op)
+            types.known |= gone
+            found += _faults_of_types(op, types, [(x, ()) for x in lines], absent)
+        for body in (program.backward, program.first_order):
+            types = backward_types(op, program)
+            types.known |= gone
+            found += _faults_of_types(op, types, [(x.line, x.needs) for x in body], absent)
+    return found
+
+
+def _faults_of_types(
+    op: Operation,
+    types: Types,
+    lines: Sequence[tuple[Line, tuple[str, ...]]],
+    absent: Sequence[str],
+) -> Iterator[str]:
+    sizes = SizeFormulas(op)
+    for line, needs in lines:
+        if needs and set(needs) <= set(absent):
+            continue
+        value, where = types.of(line.code), f"{line.name} = {text(line.code)}, without {absent}"
+        if value is None or (isinstance(value, TensorType) and value.kind is None):
+            yield f"{where} has no type"
+        if line.type is not None and isinstance(value, TensorType):
+            if not _is_same(sizes, line.type, value):
+                yield f"{where} is {value}, not {line.type}"
+        types.run([line])
+
+
+def _is_same(sizes: SizeFormulas, one: TensorType, other: TensorType) -> bool:
+    """True if the types are equal, or become so where sizes are replaced by what they follow from.
+
+    A size may follow from others, and these from it.
+    """
+
+    def opened(e: Expr) -> Poly:
+        defined = sizes.defined.get(e.extent) if isinstance(e, Size) else None
+        return atom(e) if defined is None else defined
+
+    def forms(n: Poly) -> set[Poly]:
+        found = [n]
+        for _ in range(_STEPS):
+            found.append(formula(found[-1], opened))
+        return set(found)
+
+    if one.kind != other.kind or len(one.shape) != len(other.shape):
+        return False
+    pairs = zip(one.shape, other.shape, strict=True)
+    return all(a is b or forms(a) & forms(b) for a, b in pairs)
+
+
+_STEPS = 3

@@ -37,7 +37,6 @@ def written(*lines, results=("c",), worlds=1, kept=True):
     found = [Types({}, values), Types({}, {**values, "w": ABSENT})][:worlds]
     writer = InPlaceWriter(
         results=results,
-        known={},
         places={"x": 0, "w": 1},
         taken={"x", "w", "G", "s", "a", "b", "c"},
         is_large=lambda shape: len(shape) > 1,

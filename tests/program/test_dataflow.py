@@ -10,10 +10,13 @@ import torch
 from kit.texts import rt
 from kit.torch_code import torch_code
 
+from derive.algebra.poly import constant
 from derive.program.cse import Line
 from derive.program.dataflow import Aliases, Backward, live, live_in
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import subexpressions
 from derive.program.torch_ops import MATMUL, TORCH_OPS, Alias, torch_op
+from derive.program.types import Types
 
 EACH = "abs acos asin atan ceil cos cosh digamma erf erfc expm1 floor frac lgamma log log1p exp"
 EACH_TOO = "reciprocal relu round sigmoid sign sin sinh sqrt tan tanh trunc rsqrt square"
@@ -81,7 +84,8 @@ torch.ops.aten.hardtanh_backward(x, y, -1, 1);
 torch.ops.aten.leaky_relu_backward(x, y, 0.1, False); torch.ops.aten.threshold_backward(x, y, 0);
 x @ y.mT; b @ squares; -x; x - y; x + 0; x * 1; x / 1; x ** 2; x ** 1; ~mask; mask & mask; x == y;
 x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); rt.keep_where_(x, mask); x.contiguous();
-x.long(); places.long(); torch.real(x); x if True else y; x if True else None;
+x.long(); places.long(); torch.real(x); x if True else y; x if True else None; mask.sum(1);
+mask.prod(1); x.isfinite();
 (x.mT if True else y).unsqueeze(0); x.cumsum(0); alone.cumsum(1); torch.addcmul(x, y, y);
 x.masked_fill(mask, 0); torch.pow(x, 1); torch.pow(x, y); torch.nn.functional.hardshrink(x, 0);
 torch.nn.functional.threshold(x, -9, 0); rt.addmm(square, x, x.mT, 1, 1)
@@ -95,8 +99,7 @@ CALLS = [
     *(f"torch.ops.aten.{name}_backward(x, y)" for name in BACKWARD.split()),
 ]
 for n, size in SIZES.items():
-    shapes = size, f"(4, 3{', 1' * n})", f"(2, 4{', 6' * n})"
-    image, weight, slope = (f"torch.ones({shape})" for shape in shapes)
+    image, weight, slope = (f"{name}{n}" for name in ("image", "weight", "slope"))
     CALLS += [
         f"torch.nn.functional.conv{n}d({image}, {weight})",
         f"torch.nn.functional.conv_transpose{n}d({slope}, {weight})",
@@ -128,6 +131,9 @@ def tensors():
     found = {}
     for name, *sizes in (words.split() for words in SHAPES.split(";")):
         found[name] = torch.rand(*map(int, sizes))
+    for n in SIZES:
+        found |= {f"image{n}": torch.ones(2, 3, *[6] * n), f"slope{n}": torch.ones(2, 4, *[6] * n)}
+        found[f"weight{n}"] = torch.ones(4, 3, *[1] * n)
     found |= {name: torch.rand(shape) > 0.5 for name, shape in MASKS.items()}
     found |= {name: torch.zeros(shape, dtype=torch.int64) for name, shape in PLACES.items()}
     return found | {"outer": torch.full((3, 4), 9), "beyond": torch.tensor([0, 1, 9])}
@@ -165,6 +171,30 @@ def test_a_value_shares_the_memory_that_the_table_says_and_no_other(call):
         assert not (fact.writable and (shared or overlapping))
     for x, other in itertools.combinations(values, 2):
         assert storage(x) != storage(other) or not storage(x)
+
+
+OPAQUE = {"rt.native_layer_norm", "rt.attention"}
+"""Calls with statistics that only the call for the gradients reads, whatever their axes are."""
+
+
+def type_of(x: object) -> object:
+    """The type of a tensor, and of each of several."""
+    if isinstance(x, tuple | list):
+        return tuple(map(type_of, x))
+    assert isinstance(x, torch.Tensor)
+    kinds = {torch.int64: "int", torch.bool: "bool"}
+    return TensorType(tuple(map(constant, x.shape)), kinds.get(x.dtype, "float"))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_value_has_the_type_that_the_rules_say(call):
+    given = tensors()
+    known = {name: type_of(x) for name, x in given.items()}
+    value = Types({}, known | {"all3": (True,) * 3}).of(CODES[call])
+    want = type_of(made(call, given))
+    if torch_op(CODES[call]).name in OPAQUE:
+        value, want = value[0], want[0]
+    assert value == want
 
 
 def test_each_row_has_a_call():

@@ -48,6 +48,7 @@ def types():
         ("none.unsqueeze(0)", None),
         ("x.max(1).indices", (n,)),
         ("unknown * 2", None),
+        ("v.new_zeros(2 ** 3)", (constant(8),)),
     ],
 )
 def test_a_shape_follows_from_those_of_the_operands(text, shape):
@@ -60,8 +61,10 @@ KINDS = {
     "x.max(1).values; places.to(x.dtype); mask.to(x.dtype) * 2; a * x; x.index_select(0, places); "
     "x if a else y; 2 / x; x ** a",
     "int": "places; -places; places + 1; x.argmax(1); x.max(1).indices; torch.arange(k, device=v); "
-    "mask * places.unsqueeze(1); torch.where(mask, 1, 0); places.index_select(0, places)",
-    "bool": "mask; ~mask; x > y; x == 0; mask & mask; mask.any(1); mask.unsqueeze(0); mask.mT",
+    "mask * places.unsqueeze(1); torch.where(mask, 1, 0); places.index_select(0, places); "
+    "torch.full((), k); x.floor().long()",
+    "bool": "mask; ~mask; x > y; x == 0; mask & mask; mask & (a < 2); mask.any(1); mask.mT; "
+    "mask.unsqueeze(0); x.isfinite()",
     None: "places * a; places / places; places.exp(); x if a else places.expand(x.shape); "
     "torch.where(mask, a, 0)",
 }
@@ -74,14 +77,18 @@ def test_a_kind_is_that_to_which_the_operands_promote_or_of_the_dtype(kind, text
     assert types().of(torch_code(text)).kind == kind
 
 
-@pytest.mark.parametrize(
-    "text", "2; 0.5; -a; a / math.nan; x.shape[0] * a; k // 2; x.dim()".split(";")
+NUMBERS = (
+    "2; 0.5; -a; a / math.nan; x.shape[0] * a; k // 2; x.dim(); math.sqrt(k); a < 2; "
+    "rt.ieee_divide(1, k); not a; torch.finfo(x.dtype).max"
 )
+
+
+@pytest.mark.parametrize("text", NUMBERS.split(";"))
 def test_a_number_is_none_of_a_tensor(text):
     assert types().is_number(torch_code(text.strip()))
 
 
-@pytest.mark.parametrize("text", "x; x.shape; a < 2; none; unknown; None".split(";"))
+@pytest.mark.parametrize("text", "x; x.shape; none; unknown; None".split(";"))
 def test_what_is_no_number(text):
     assert not types().is_number(torch_code(text.strip()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit.verifier import faults_of_program, faults_of_unit
+from kit.verifier import faults_of_program, faults_of_types, faults_of_unit
 
 import derive
 from derive import catalog
@@ -58,6 +58,9 @@ def test_the_lines_of_a_program_are_closed(op):
         assert unit_lines(code.unit) == before, f"{step.name} changes its argument"
         if made.made is not None:
             assert not faults_of_program(made.made), step.name
+            optional = [t.name for t in op.inputs if t.default is not None]
+            optional = optional if step in SPECIALIZE else []
+            assert not faults_of_types(made.unit.given, made.made, optional), step.name
             assert program_lines(made.made)
         code, before = made, unit_lines(made.unit)
 

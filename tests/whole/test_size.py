@@ -20,7 +20,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_100,
     "derive/loaded": 100,
-    "derive/lowering": 10_100,
+    "derive/lowering": 10_200,
     "derive/module": 4_200,
     "derive/notation": 7_600,
     "derive/program": 6_000,
@@ -28,7 +28,7 @@ LIMITS = {
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_000,
-    "tests": 62_000,
+    "tests": 62_100,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 

@@ -15,7 +15,7 @@ from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
 from derive.kernels.recognise import Pattern
 from derive.lowering.ground.guard_lowering import above, above_number, follows_data
-from derive.lowering.ground.value import ZERO, Frame, Value, broadcast
+from derive.lowering.ground.value import ZERO, Axes, Frame, Value, broadcast
 from derive.notation.operation import Kind
 from derive.program.torch_ir import (
     Attribute,
@@ -34,11 +34,12 @@ from derive.program.torch_ir import (
 
 @dataclass(frozen=True)
 class Statement:
-    """The statement ``name = code`` and the axes of the tensor."""
+    """The statement ``name = code``, the axes of the tensor and its kind."""
 
     name: str
     code: Code
-    axes: tuple[Index | None, ...]
+    axes: Axes
+    kind: Kind
 
 
 @dataclass
@@ -109,7 +110,7 @@ class Scope(ABC):
             value = self.definition(let)
         finally:
             self._defining.pop()
-        self.statements.append(Statement(let.name, value.code, value.axes))
+        self.statements.append(Statement(let.name, value.code, value.axes, value.kind))
         self.tensors[let.name] = replace(value, code=Name(let.name))
 
     @property

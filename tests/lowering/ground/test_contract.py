@@ -9,6 +9,7 @@ from kit.recognised import functions
 from kit.texts import source
 
 from derive import parse
+from derive.lowering.ground.contract import with_letters
 
 FORMS = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])": "A @ B",
