@@ -195,7 +195,11 @@ def source(
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         derivations = [formulas_of(op, option) for option in names]
-        names_of = Names(shown_names(derivations), {*OWN, op.name, code.operation.name})
+        names_of = Names(
+            shown_names(derivations),
+            {*OWN, op.name, code.operation.name},
+            left_sides(op, derivations),
+        )
         variants = [_variant(code.operation, n, least, names_of) for n in names]
         moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
         kernels = kernels_of(v.program for v in variants)
@@ -220,6 +224,16 @@ def shown_names(derivations: Iterable[Formulas]) -> frozenset[str]:
     return frozenset(
         f.name for d in derivations for f in (*d.equations, *d.definitions, *d.adjoints)
     )
+
+
+def left_sides(op: Operation, derivations: Iterable[Formulas]) -> dict[str, str]:
+    """Return the left sides of the equations and adjoints between inputs and outputs, by name."""
+    found: dict[str, set[str]] = {}
+    for d in derivations:
+        for f in (*d.equations, *d.adjoints):
+            if f.axes and f.name not in op.outputs:
+                found.setdefault(f.name, set()).add(str(f).partition(" = ")[0])
+    return {name: min(sides) for name, sides in found.items() if len(sides) == 1}
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:

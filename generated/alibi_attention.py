@@ -38,8 +38,10 @@ def _alibi_attention_forward(query, key, value, slopes):
     positions_of_key = rt.positions(key.shape[-2], query)
     key_minus_query = (positions_of_key - positions_of_query).to(wide)
     query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    # S[*b,h,i,j]
     S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_query + query_over_query
     key_below = positions_of_key <= positions_of_query
+    # P[*b,h,i,j]
     P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
     output = P.to(low) @ value
     return output, P
@@ -54,10 +56,11 @@ def _alibi_attention_forward_in_place(query, key, value, slopes):
     positions_of_key = rt.positions(key.shape[-2], query)
     key_minus_query = (positions_of_key - positions_of_query).to(wide)
     query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+    # S[*b,h,i,j]
     S = query_over_query.add_(slopes.unsqueeze(1).unsqueeze(2) * key_minus_query)
     key_below = positions_of_key <= positions_of_query
     S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
-    P = torch.softmax(S_or_finfo_wide, -1, out=S_or_finfo_wide).tril_()
+    P = torch.softmax(S_or_finfo_wide, -1, out=S_or_finfo_wide).tril_()  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
 
@@ -72,7 +75,8 @@ def _alibi_attention_backward(ctx, G):
     P = rt.cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_slopes = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT
+        grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+        # grad_S[*b,h,i,j]
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
         grad_query = (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
@@ -128,16 +132,19 @@ class _AlibiAttention(Function):
         positions_of_key = rt.positions(key.shape[-2], G)
         key_minus_spread_query = (positions_of_key - spread_query).to(wide)
         query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        # S[*b,h,i,j]
         S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query + query_over_query
         key_below = positions_of_key <= spread_query
+        # P[*b,h,i,j]
         P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_P = G @ value.mT
+            grad_P = G @ value.mT  # grad_P[*b,h,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,h,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

@@ -57,12 +57,13 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    mu = input.mean((0, 2))
+    mu = input.mean((0, 2))  # mu[c]
     input_minus_mu = input - mu.unsqueeze(1)
+    # var[c]
     var = input_minus_mu.square().sum((0, 2)) / (
         input.shape[0] * input.shape[2] - correction
     )
-    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu
+    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[n,c,*q]
     weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
     weight_xhat_plus_bias = (
         weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
@@ -138,12 +139,12 @@ class _BatchNorm(Function):
         G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             input = input.reshape((input_shape[0], input_shape[1], q_size))
-            mu = input.mean((0, 2))
+            mu = input.mean((0, 2))  # mu[c]
             input_minus_mu = input - mu.unsqueeze(1)
             count_minus_correction = input.shape[0] * input.shape[2] - correction
-            var = input_minus_mu.square().sum((0, 2)) / count_minus_correction
+            var = input_minus_mu.square().sum((0, 2)) / count_minus_correction  # var[c]
             rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
-            xhat = rsqrt_var * input_minus_mu
+            xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
             sum_of_G_xhat = (G * xhat).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
             G_xhat = sum_of_G_xhat / count_minus_correction * xhat

@@ -32,6 +32,7 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+    # xhat[n,c,*q]
     xhat = (running_var + eps).rsqrt().unsqueeze(1) * (
         input - running_mean.unsqueeze(1)
     )
@@ -55,6 +56,7 @@ def _batch_norm_inference_forward_in_place(
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+    # xhat[n,c,*q]
     xhat = (input - running_mean.unsqueeze(1)).mul_(
         (running_var + eps).rsqrt().unsqueeze(1)
     )
@@ -90,6 +92,7 @@ def _batch_norm_inference_backward(ctx, G):
         spread_running_var = rsqrt_running_var.unsqueeze(1)
     if needs_grad_weight:
         input = input.reshape((input_shape[0], input_shape[1], q_size))
+        # xhat[n,c,*q]
         xhat = (input - running_mean.unsqueeze(1)).mul_(spread_running_var)
         grad_weight = xhat.mul_(G).sum((0, 2))
     if needs_grad_bias:
@@ -169,6 +172,7 @@ class _BatchNormInference(Function):
             spread_running_var = rsqrt_running_var.unsqueeze(1)
         if needs_grad_weight:
             input = input.reshape((input_shape[0], input_shape[1], q_size))
+            # xhat[n,c,*q]
             xhat = spread_running_var * (input - running_mean.unsqueeze(1))
             grad_weight = (G * xhat).sum((0, 2))
         if needs_grad_bias:

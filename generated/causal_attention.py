@@ -50,10 +50,11 @@ def _causal_attention_composed(query, key, value):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     positions_of_key_below = rt.positions(key.shape[-2], query) <= rt.positions(
         query.shape[-2], query
     ).unsqueeze(1)
+    # P[*b,i,j]
     P = torch.softmax(
         torch.where(positions_of_key_below, S, torch.finfo(wide).min), -1
     ).tril()
@@ -108,17 +109,19 @@ class _CausalAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
         positions_of_key_below = rt.positions(
             key.shape[-2], G
         ) <= positions_of_query.unsqueeze(1)
+        # P[*b,i,j]
         P = torch.softmax(
             torch.where(positions_of_key_below, S, torch.finfo(wide).min), -1
         ).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

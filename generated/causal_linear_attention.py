@@ -28,10 +28,10 @@ def _causal_linear_attention_forward(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())
-    S = (phi.to(low) @ psi.mT.to(low)).tril()
-    total = S.sum(-1)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())  # psi[*b,j,d]
+    S = (phi.to(low) @ psi.mT.to(low)).tril()  # S[*b,i,j]
+    total = S.sum(-1)  # total[*b,i]
     output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
     return output, S, total
 
@@ -41,10 +41,10 @@ def _causal_linear_attention_forward_in_place(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    S = (phi.to(low) @ psi.mT.to(low)).tril_()
-    total = S.sum(-1)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
+    S = (phi.to(low) @ psi.mT.to(low)).tril_()  # S[*b,i,j]
+    total = S.sum(-1)  # total[*b,i]
     output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
     return output, S, total
 
@@ -59,21 +59,21 @@ def _causal_linear_attention_backward(ctx, G):
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         sum_of_G_output = (G * output).sum(-1, keepdim=True)
         G_value_minus_G = (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
-        grad_S = G_value_minus_G.div_(total.unsqueeze(-1))
+        grad_S = G_value_minus_G.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
         exp_clamped_key = key.clamp(max=0).exp_()
         key_positive = key > 0
         exp_clamped_query = query.clamp(max=0).exp_()
         query_positive = query > 0
         lower_grad_S = grad_S.tril_()
     if ctx.needs_input_grad[0]:
-        psi = rt.where(key_positive, 1 + key, exp_clamped_key)
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
         grad_query = (
             (lower_grad_S.to(low) @ psi.to(low))
             .to(wide)
             .mul_(rt.where(query_positive, 1, exp_clamped_query))
         )
     if ctx.needs_input_grad[1]:
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query)
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
         grad_key = (
             (lower_grad_S.mT.to(low) @ phi.to(low))
             .to(wide)
@@ -122,14 +122,15 @@ class _CausalLinearAttention(Function):
         grad_query = grad_key = grad_value = None
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query)
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
         exp_clamped_key = key.clamp(max=0).exp()
         key_positive = key > 0
-        psi = rt.where(key_positive, 1 + key, exp_clamped_key)
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
         low_phi = phi.to(low)
-        S = (low_phi @ psi.mT.to(low)).tril()
-        total = S.sum(-1)
+        S = (low_phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
+        total = S.sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            # grad_S[*b,i,j]
             grad_S = (
                 (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
             ) / total.unsqueeze(-1).to(wide)

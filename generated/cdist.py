@@ -33,6 +33,7 @@ def _cdist_forward(x1, x2):
     )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
+    # squared[*b,i,j]
     squared = (
         x1_centred.square().sum(-1, keepdim=True)
         + x2_centred.square().sum(-1).unsqueeze(-2)
@@ -61,6 +62,7 @@ def _cdist_forward_in_place(x1, x2):
     x2_centred = x2 - centre.unsqueeze(-2)
     twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
     sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    # squared[*b,i,j]
     squared = (
         (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
         .sub_(twice_x1_centred)
@@ -78,7 +80,7 @@ def _cdist_backward(ctx, G):
     x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
-    grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)
+    grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)  # grad_squared[*b,i,j]
     x2_centred = x2 - centre.unsqueeze(-2)
     if ctx.needs_input_grad[0]:
         grad_x1 = (
@@ -132,6 +134,7 @@ class _Cdist(Function):
         )
         x1_centred = x1 - centre.unsqueeze(-2)
         D_positive = D > 0
+        # grad_squared[*b,i,j]
         grad_squared = rt.where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:

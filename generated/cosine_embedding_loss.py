@@ -41,9 +41,9 @@ from . import _runtime as rt
 def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
     average = loss.mean().to(dtype)
     return average, square1, square2, cosine
@@ -52,9 +52,9 @@ def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
 def _cosine_embedding_loss_mean_composed(input1, input2, target, margin):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
     return loss.mean().to(dtype)
 
@@ -67,6 +67,7 @@ def _cosine_embedding_loss_mean_backward(ctx, G):
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        # grad_cosine[n]
         grad_cosine = (
             rt.where((target != 1) & (cosine - margin >= 0), G, 0)
             - torch.where(target == 1, G, 0)
@@ -76,12 +77,12 @@ def _cosine_embedding_loss_mean_backward(ctx, G):
             square1 * square2
         ).rsqrt().unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        grad_square1 = grad_cosine_cosine / square1
+        grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
         grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
             grad_cosine_square1, input2
         )
     if ctx.needs_input_grad[1]:
-        grad_square2 = grad_cosine_cosine / square2
+        grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
         grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
             grad_cosine_square1, input1
         )
@@ -126,10 +127,11 @@ class _CosineEmbeddingLossMean(Function):
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)
-            square2 = 1e-12 + input2.square().sum(1)
+            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
             rsqrt_square1_square2 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2
+            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
+            # grad_cosine[n]
             grad_cosine = (
                 rt.where((target != 1) & (cosine - margin >= 0), G, 0)
                 - torch.where(target == 1, G, 0)
@@ -139,12 +141,12 @@ class _CosineEmbeddingLossMean(Function):
                 1
             ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = grad_cosine_cosine / square1
+            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
             grad_input1 = (
                 2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
             )
         if ctx.needs_input_grad[1]:
-            grad_square2 = grad_cosine_cosine / square2
+            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
             grad_input2 = (
                 2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
             )
@@ -156,9 +158,9 @@ class _CosineEmbeddingLossMean(Function):
 def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
     total = loss.sum().to(dtype)
     return total, square1, square2, cosine
@@ -167,9 +169,9 @@ def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
 def _cosine_embedding_loss_sum_composed(input1, input2, target, margin):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
     return loss.sum().to(dtype)
 
@@ -182,6 +184,7 @@ def _cosine_embedding_loss_sum_backward(ctx, G):
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        # grad_cosine[n]
         grad_cosine = rt.where(
             (target != 1) & (cosine - margin >= 0), G, 0
         ) - torch.where(target == 1, G, 0)
@@ -190,12 +193,12 @@ def _cosine_embedding_loss_sum_backward(ctx, G):
             square1 * square2
         ).rsqrt().unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        grad_square1 = grad_cosine_cosine / square1
+        grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
         grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
             grad_cosine_square1, input2
         )
     if ctx.needs_input_grad[1]:
-        grad_square2 = grad_cosine_cosine / square2
+        grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
         grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
             grad_cosine_square1, input1
         )
@@ -240,10 +243,11 @@ class _CosineEmbeddingLossSum(Function):
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)
-            square2 = 1e-12 + input2.square().sum(1)
+            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
             rsqrt_square1_square2 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2
+            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
+            # grad_cosine[n]
             grad_cosine = rt.where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
@@ -252,12 +256,12 @@ class _CosineEmbeddingLossSum(Function):
                 1
             ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = grad_cosine_cosine / square1
+            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
             grad_input1 = (
                 2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
             )
         if ctx.needs_input_grad[1]:
-            grad_square2 = grad_cosine_cosine / square2
+            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
             grad_input2 = (
                 2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
             )
@@ -269,9 +273,9 @@ class _CosineEmbeddingLossSum(Function):
 def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0)).to(
         dtype
     )
@@ -281,9 +285,9 @@ def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
 def _cosine_embedding_loss_none_composed(input1, input2, target, margin):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     return torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0)).to(
         dtype
     )
@@ -297,6 +301,7 @@ def _cosine_embedding_loss_none_backward(ctx, G):
     input1, input2, target, square1, square2, cosine, G = given
     grad_input1 = grad_input2 = grad_target = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        # grad_cosine[n]
         grad_cosine = rt.where(
             (target != 1) & (cosine - margin >= 0), G, 0
         ) - torch.where(target == 1, G, 0)
@@ -305,12 +310,12 @@ def _cosine_embedding_loss_none_backward(ctx, G):
             square1 * square2
         ).rsqrt().unsqueeze(1)
     if ctx.needs_input_grad[0]:
-        grad_square1 = grad_cosine_cosine / square1
+        grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
         grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
             grad_cosine_square1, input2
         )
     if ctx.needs_input_grad[1]:
-        grad_square2 = grad_cosine_cosine / square2
+        grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
         grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
             grad_cosine_square1, input1
         )
@@ -355,10 +360,11 @@ class _CosineEmbeddingLossNone(Function):
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)
-            square2 = 1e-12 + input2.square().sum(1)
+            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
             rsqrt_square1_square2 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2
+            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
+            # grad_cosine[n]
             grad_cosine = rt.where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
@@ -367,12 +373,12 @@ class _CosineEmbeddingLossNone(Function):
                 1
             ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = grad_cosine_cosine / square1
+            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
             grad_input1 = (
                 2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
             )
         if ctx.needs_input_grad[1]:
-            grad_square2 = grad_cosine_cosine / square2
+            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
             grad_input2 = (
                 2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
             )

@@ -20,8 +20,8 @@ from . import _runtime as rt
 def _cosine_similarity_forward(x1, x2, dim, eps):
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    norm1 = x1.square().sum(dim).sqrt()
-    norm2 = x2.square().sum(dim).sqrt()
+    norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
+    norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
     output = ((x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))).to(
         dtype
     )
@@ -42,6 +42,7 @@ def _cosine_similarity_backward(ctx, G):
     )
     if ctx.needs_input_grad[0]:
         norm1_above = norm1 >= eps
+        # grad_norm1[*p,*q]
         grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
         grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
         grad_x1 = rt.where(norm1_above.unsqueeze(dim), grad_norm1_x1, 0).addcmul_(
@@ -49,6 +50,7 @@ def _cosine_similarity_backward(ctx, G):
         )
     if ctx.needs_input_grad[1]:
         norm2_above = norm2 >= eps
+        # grad_norm2[*p,*q]
         grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
         grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
         grad_x2 = rt.where(norm2_above.unsqueeze(dim), grad_norm2_x2, 0).addcmul_(
@@ -85,16 +87,17 @@ class _CosineSimilarity(Function):
         eps = ctx.eps
         x1, x2, output, G = rt.widened(x1, x2, output, G)
         grad_x1 = grad_x2 = None
-        norm1 = x1.square().sum(dim).sqrt()
+        norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
         minus_G_output = -G * output
         clamped_norm1 = norm1.clamp(min=eps)
-        norm2 = x2.square().sum(dim).sqrt()
+        norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
         clamped_norm2 = norm2.clamp(min=eps)
         G_over_norm1_norm2 = G.unsqueeze(dim) / (
             clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
         )
         if ctx.needs_input_grad[0]:
             norm1_above = norm1 >= eps
+            # grad_norm1[*p,*q]
             grad_norm1 = rt.where(
                 norm1_above,
                 minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
@@ -111,6 +114,7 @@ class _CosineSimilarity(Function):
             )
         if ctx.needs_input_grad[1]:
             norm2_above = norm2 >= eps
+            # grad_norm2[*p,*q]
             grad_norm2 = rt.where(
                 norm2_above,
                 minus_G_output / torch.where(norm2_above, clamped_norm2, 1),

@@ -45,7 +45,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = rt.no_view(rt.log_softmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         split_weight_at_target = (
@@ -97,7 +97,7 @@ def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoo
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = rt.log_softmax(input, 1)
+        F = rt.log_softmax(input, 1)  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         split_weight_at_target = (
@@ -315,7 +315,7 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = rt.no_view(rt.log_softmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -361,7 +361,7 @@ def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoot
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = rt.log_softmax(input, 1)
+        F = rt.log_softmax(input, 1)  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -554,7 +554,7 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = rt.no_view(rt.log_softmax(input, 1))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -603,7 +603,7 @@ def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoo
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], input_shape[1], q_size))
         target = target.reshape((input_shape[0], q_size))
-        F = rt.log_softmax(input, 1)
+        F = rt.log_softmax(input, 1)  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (

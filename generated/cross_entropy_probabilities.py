@@ -53,7 +53,7 @@ def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoot
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -74,7 +74,7 @@ def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoo
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.log_softmax(input, 1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -96,7 +96,7 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
@@ -127,6 +127,7 @@ def _cross_entropy_probabilities_mean_backward(ctx, G):
     if ctx.needs_input_grad[0]:
         minus_G_weight = minus_G if weight is None else minus_G * weight.unsqueeze(1)
         minus_G_over_count = minus_G_weight / (target.shape[0] * target.shape[2])
+        # grad_F[n,c,*q]
         grad_F = (
             minus_G_over_count * label_smoothing_plus_label_smoothing
             if ctx.needs_input_grad[2]
@@ -204,6 +205,7 @@ class _CrossEntropyProbabilitiesMean(Function):
             minus_G_weight = (
                 minus_G if weight is None else minus_G * weight.unsqueeze(1)
             )
+            # grad_F[n,c,*q]
             grad_F = rt.add_cotangent(
                 minus_G_weight
                 / (target.shape[0] * target.shape[2])
@@ -242,7 +244,7 @@ def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smooth
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -263,7 +265,7 @@ def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoot
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.log_softmax(input, 1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -285,7 +287,7 @@ def _cross_entropy_probabilities_sum_forward_in_place(
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
@@ -314,6 +316,7 @@ def _cross_entropy_probabilities_sum_backward(ctx, G):
         ).add_(label_smoothing / (target.shape[1] or math.nan))
         minus_G = -G
     if ctx.needs_input_grad[0]:
+        # grad_F[n,c,*q]
         grad_F = (
             minus_G * label_smoothing_plus_label_smoothing
             if weight is None
@@ -384,6 +387,7 @@ class _CrossEntropyProbabilitiesSum(Function):
             )
             minus_G = -G
         if ctx.needs_input_grad[0]:
+            # grad_F[n,c,*q]
             grad_F = (
                 rt.add_cotangent(minus_G * label_smoothing_plus_label_smoothing, G_F)
                 if weight is None
@@ -422,7 +426,7 @@ def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoot
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -443,7 +447,7 @@ def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoo
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.log_softmax(input, 1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
     target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
         input.shape[1] or math.nan
     )
@@ -465,7 +469,7 @@ def _cross_entropy_probabilities_none_forward_in_place(
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
         label_smoothing / (input.shape[1] or math.nan)
     )
@@ -495,6 +499,7 @@ def _cross_entropy_probabilities_none_backward(ctx, G):
             one_minus_label_smoothing * target
         ).add_(label_smoothing / (target.shape[1] or math.nan))
     if ctx.needs_input_grad[0]:
+        # grad_F[n,c,*q]
         grad_F = (
             -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
             if weight is None
@@ -570,6 +575,7 @@ class _CrossEntropyProbabilitiesNone(Function):
                 + label_smoothing / (target.shape[1] or math.nan)
             )
         if ctx.needs_input_grad[0]:
+            # grad_F[n,c,*q]
             grad_F = (
                 rt.add_cotangent(
                     -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F

@@ -48,10 +48,10 @@ def _dice_loss_mean_forward(input, target, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)
+    both = target.sum(1) + probability.sum(1)  # both[n]
     loss = 1 - u / (both + smooth)
     average = loss.mean().to(dtype)
     return average, u, both
@@ -65,9 +65,9 @@ def _dice_loss_mean_composed(input, target, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    both = target.sum(1) + probability.sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
+    both = target.sum(1) + probability.sum(1)  # both[n]
     loss = 1 - (2 * found + smooth) / (both + smooth)
     return loss.mean().to(dtype)
 
@@ -83,8 +83,8 @@ def _dice_loss_mean_backward(ctx, G):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     both_plus_smooth = both + smooth
-    grad_both = G * u / (input.shape[0] * both_plus_smooth.square())
-    probability = input.sigmoid()
+    grad_both = G * u / (input.shape[0] * both_plus_smooth.square())  # grad_both[n]
+    probability = input.sigmoid()  # probability[n,*q]
     G_over_both = 2 * G / (input.shape[0] * both_plus_smooth.unsqueeze(1))
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], q_size))
@@ -139,10 +139,11 @@ class _DiceLossMean(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()
-        found = (target * probability).sum(1)
-        both = target.sum(1) + probability.sum(1)
+        probability = input.sigmoid()  # probability[n,*q]
+        found = (target * probability).sum(1)  # found[n]
+        both = target.sum(1) + probability.sum(1)  # both[n]
         both_plus_smooth = both + smooth
+        # grad_both[n]
         grad_both = (
             G * (2 * found + smooth) / (input.shape[0] * both_plus_smooth.square())
         )
@@ -168,10 +169,10 @@ def _dice_loss_sum_forward(input, target, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)
+    both = target.sum(1) + probability.sum(1)  # both[n]
     loss = 1 - u / (both + smooth)
     total = loss.sum().to(dtype)
     return total, u, both
@@ -185,9 +186,9 @@ def _dice_loss_sum_composed(input, target, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    both = target.sum(1) + probability.sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
+    both = target.sum(1) + probability.sum(1)  # both[n]
     loss = 1 - (2 * found + smooth) / (both + smooth)
     return loss.sum().to(dtype)
 
@@ -203,8 +204,8 @@ def _dice_loss_sum_backward(ctx, G):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     both_plus_smooth = both + smooth
-    grad_both = G * u / both_plus_smooth.square()
-    probability = input.sigmoid()
+    grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
+    probability = input.sigmoid()  # probability[n,*q]
     twice_G_over_both = 2 * G / both_plus_smooth.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], q_size))
@@ -257,11 +258,11 @@ class _DiceLossSum(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()
-        found = (target * probability).sum(1)
-        both = target.sum(1) + probability.sum(1)
+        probability = input.sigmoid()  # probability[n,*q]
+        found = (target * probability).sum(1)  # found[n]
+        both = target.sum(1) + probability.sum(1)  # both[n]
         both_plus_smooth = both + smooth
-        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
+        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()  # grad_both[n]
         twice_G_over_both = 2 * G / both_plus_smooth.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_input = (
@@ -284,10 +285,10 @@ def _dice_loss_none_forward(input, target, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)
+    both = target.sum(1) + probability.sum(1)  # both[n]
     loss = (1 - u / (both + smooth)).to(dtype)
     return loss, u, both
 
@@ -300,9 +301,9 @@ def _dice_loss_none_composed(input, target, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    both = target.sum(1) + probability.sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
+    both = target.sum(1) + probability.sum(1)  # both[n]
     return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
 
 
@@ -317,8 +318,8 @@ def _dice_loss_none_backward(ctx, G):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     both_plus_smooth = both + smooth
-    grad_both = G * u / both_plus_smooth.square()
-    probability = input.sigmoid()
+    grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
+    probability = input.sigmoid()  # probability[n,*q]
     twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
     if ctx.needs_input_grad[0]:
         target = target.reshape((input_shape[0], q_size))
@@ -371,11 +372,11 @@ class _DiceLossNone(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()
-        found = (target * probability).sum(1)
-        both = target.sum(1) + probability.sum(1)
+        probability = input.sigmoid()  # probability[n,*q]
+        found = (target * probability).sum(1)  # found[n]
+        both = target.sum(1) + probability.sum(1)  # both[n]
         both_plus_smooth = both + smooth
-        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
+        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()  # grad_both[n]
         twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_input = (

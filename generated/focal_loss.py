@@ -64,8 +64,8 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     weight_right = (
         -right
         if weight is None
@@ -85,8 +85,8 @@ def _focal_loss_mean_composed(input, target, weight, gamma):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     weight_right = (
         -right
         if weight is None
@@ -105,7 +105,7 @@ def _focal_loss_mean_backward(ctx, G):
     weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
@@ -116,6 +116,7 @@ def _focal_loss_mean_backward(ctx, G):
             if gamma != 0
             else G.new_zeros(()).expand(target.shape)
         )
+        # grad_right[n,*q]
         grad_right = (
             G_over_count * (right_exp_right - right_to_gamma)
             if weight is None
@@ -171,7 +172,7 @@ class _FocalLossMean(Function):
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
         flat_target = target.flatten()
@@ -218,8 +219,8 @@ def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     flat_target = target.flatten()
     weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
         0, target.shape
@@ -279,8 +280,8 @@ def _focal_loss_sum_forward(input, target, weight, gamma):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     weight_right = (
         -right
         if weight is None
@@ -300,8 +301,8 @@ def _focal_loss_sum_composed(input, target, weight, gamma):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     weight_right = (
         -right
         if weight is None
@@ -320,7 +321,7 @@ def _focal_loss_sum_backward(ctx, G):
     weight, F, G = rt.widened(weight, F, G)
     grad_input = grad_weight = None
     target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
@@ -330,6 +331,7 @@ def _focal_loss_sum_backward(ctx, G):
             if gamma != 0
             else G.new_zeros(()).expand(target.shape)
         )
+        # grad_right[n,*q]
         grad_right = (
             G * (right_exp_right - right_to_gamma)
             if weight is None
@@ -384,7 +386,7 @@ class _FocalLossSum(Function):
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
         target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
         flat_target = target.flatten()
@@ -431,8 +433,8 @@ def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     flat_target = target.flatten()
     weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
         0, target.shape
@@ -491,8 +493,8 @@ def _focal_loss_none_forward(input, target, weight, gamma):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     weight_right = (
         -right
         if weight is None
@@ -514,8 +516,8 @@ def _focal_loss_none_composed(input, target, weight, gamma):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     weight_right = (
         -right
         if weight is None
@@ -538,7 +540,7 @@ def _focal_loss_none_backward(ctx, G):
     q_size = math.prod(q_shape)
     target = target.reshape((input_shape[0], q_size))
     G = G.reshape((input_shape[0], q_size))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
@@ -553,7 +555,7 @@ def _focal_loss_none_backward(ctx, G):
             if weight is None
             else G * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
         )
-        grad_right = G_weight * (right_exp_right - right_to_gamma)
+        grad_right = G_weight * (right_exp_right - right_to_gamma)  # grad_right[n,*q]
         scatter_add = rt.scatter_add_(
             G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
         )
@@ -603,7 +605,7 @@ class _FocalLossNone(Function):
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
         G = G.reshape((input_shape[0], q_size))
-        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
         flat_target = target.flatten()
@@ -650,8 +652,8 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()

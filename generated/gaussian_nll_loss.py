@@ -39,7 +39,7 @@ def _gaussian_nll_loss_mean_forward(input, target, var, eps):
         return _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps)
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     loss = 0.5 * ((input - target).square() / variance + variance.log())
     return loss.mean().to(dtype)
 
@@ -47,7 +47,7 @@ def _gaussian_nll_loss_mean_forward(input, target, var, eps):
 def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.mean().to(dtype)
 
@@ -58,7 +58,7 @@ def _gaussian_nll_loss_mean_backward(ctx, G):
     input, target, var, G = rt.widened(input, target, var, G)
     grad_input = grad_target = grad_var = None
     input_minus_target = input - target
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         input_size = math.prod(input.shape)
         variance_input_size = (
@@ -103,7 +103,7 @@ class _GaussianNllLossMean(Function):
         input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         input_minus_target = input - target
-        variance = var.clamp(min=eps)
+        variance = var.clamp(min=eps)  # variance[*p]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             input_size_variance = math.prod(input.shape) * variance
         if ctx.needs_input_grad[0]:
@@ -129,7 +129,7 @@ def _gaussian_nll_loss_sum_forward(input, target, var, eps):
         return _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps)
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     loss = 0.5 * ((input - target).square() / variance + variance.log())
     return loss.sum().to(dtype)
 
@@ -137,7 +137,7 @@ def _gaussian_nll_loss_sum_forward(input, target, var, eps):
 def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.sum().to(dtype)
 
@@ -148,7 +148,7 @@ def _gaussian_nll_loss_sum_backward(ctx, G):
     input, target, var, G = rt.widened(input, target, var, G)
     grad_input = grad_target = grad_var = None
     input_minus_target = input - target
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     if ctx.needs_input_grad[0]:
         grad_input = (G * input_minus_target).div_(variance)
     if ctx.needs_input_grad[1]:
@@ -184,7 +184,7 @@ class _GaussianNllLossSum(Function):
         input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         input_minus_target = input - target
-        variance = var.clamp(min=eps)
+        variance = var.clamp(min=eps)  # variance[*p]
         if ctx.needs_input_grad[0]:
             grad_input = G * input_minus_target / variance
         if ctx.needs_input_grad[1]:
@@ -208,7 +208,7 @@ def _gaussian_nll_loss_none_forward(input, target, var, eps):
         return _gaussian_nll_loss_none_forward_in_place(input, target, var, eps)
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     loss = 0.5 * ((input - target).square() / variance + variance.log())
     return loss.to(dtype)
 
@@ -216,7 +216,7 @@ def _gaussian_nll_loss_none_forward(input, target, var, eps):
 def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
     return loss.to(dtype)
 
@@ -227,7 +227,7 @@ def _gaussian_nll_loss_none_backward(ctx, G):
     input, target, var, G = rt.widened(input, target, var, G)
     grad_input = grad_target = grad_var = None
     input_minus_target = input - target
-    variance = var.clamp(min=eps)
+    variance = var.clamp(min=eps)  # variance[*p]
     if ctx.needs_input_grad[0]:
         grad_input = (G * input_minus_target).div_(variance)
     if ctx.needs_input_grad[1]:
@@ -263,7 +263,7 @@ class _GaussianNllLossNone(Function):
         input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         input_minus_target = input - target
-        variance = var.clamp(min=eps)
+        variance = var.clamp(min=eps)  # variance[*p]
         if ctx.needs_input_grad[0]:
             grad_input = G * input_minus_target / variance
         if ctx.needs_input_grad[1]:

@@ -101,6 +101,7 @@ class _GeluTanh(Function):
         (input,) = ctx.saved_tensors
         input, G = rt.widened(input, G)
         input_squared = input.square()
+        # inner[*p]
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
         tanh_inner = inner.tanh()
         sqrt_two_over_sqrt_pi = math.sqrt(2) / math.sqrt(math.pi)

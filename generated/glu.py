@@ -40,7 +40,7 @@ def _glu_forward(input, dim):
     input = input.reshape(
         (math.prod(p_shape), 2, input_size_per_two, math.prod(q_shape))
     )
-    halves = input
+    halves = input  # halves[*p,t,k,*q]
     output = (
         torch.nn.functional.glu(halves, 1)
         .squeeze(1)
@@ -59,7 +59,7 @@ def _glu_backward(ctx, G):
     q_size = math.prod(q_shape)
     input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
     G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
-    halves = input
+    halves = input  # halves[*p,t,k,*q]
     G_through_glu = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
     grad_input = G_through_glu.reshape(input_shape)
     return grad_input, None
@@ -96,9 +96,10 @@ class _Glu(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
         G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
-        halves = input
+        halves = input  # halves[*p,t,k,*q]
         sigmoid_halves = halves.select(1, 1).sigmoid()
         output = halves.select(1, 0) * sigmoid_halves
+        # grad_halves[*p,t,k,*q]
         grad_halves = torch.stack(
             (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
         )
@@ -117,7 +118,7 @@ def _glu_tangent(input, dim, output, d_input):
     d_input = d_input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
     input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
     output = output.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
-    halves = input
+    halves = input  # halves[*p,t,k,*q]
     sigmoid_halves = halves.select(1, 1).sigmoid()
     return (
         d_input.select(1, 0) * sigmoid_halves

@@ -47,14 +47,16 @@ def _graph_attention_forward(
     wide = torch.promote_types(low, torch.float32)
     x, weight = rt.cast(low, x, weight)
     att_source, att_target = rt.cast(wide, att_source, att_target)
+    # projected[n,h,d]
     projected = rt.no_view(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
     projected_at_source = projected.index_select(0, source).to(wide)
+    # scores[k,h]
     scores = (att_source * projected_at_source).sum(2) + (
         att_target * projected.index_select(0, target).to(wide)
     ).sum(2)
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)
+    a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
     spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
     extreme_a_by_target = x.new_full(
         (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
@@ -79,6 +81,7 @@ def _graph_attention_forward_in_place(
     wide = torch.promote_types(low, torch.float32)
     x, weight = rt.cast(low, x, weight)
     att_source, att_target = rt.cast(wide, att_source, att_target)
+    # projected[n,h,d]
     projected = rt.no_view(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
@@ -86,8 +89,8 @@ def _graph_attention_forward_in_place(
     sum_of_projected = (
         projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
     )
-    scores = (att_source * projected_at_source).sum(2) + sum_of_projected
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)
+    scores = (att_source * projected_at_source).sum(2) + sum_of_projected  # scores[k,h]
+    a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
     spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
     extreme_a_by_target = x.new_full(
         (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
@@ -149,9 +152,11 @@ def _graph_attention_backward(ctx, G):
     ).exp()
     projected_at_source = projected.index_select(0, source)
     split_output = rt.unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
+    # grad_a[k,h]
     grad_a = exp_scores_with_lse * (
         projected_at_source - split_output.index_select(0, target)
     ).mul_(G_at_target).sum(2)
+    # grad_scores[k,h]
     grad_scores = torch.ops.aten.leaky_relu_backward(
         grad_a, scores, negative_slope, False
     )
@@ -160,6 +165,7 @@ def _graph_attention_backward(ctx, G):
         att_source_plus_scores_G_at_target = (
             att_source * grad_scores.unsqueeze(2)
         ).addcmul_(exp_scores_with_lse.unsqueeze(2), G_at_target)
+        # grad_projected[n,h,d]
         grad_projected = (
             G.new_zeros(projected.shape)
             .index_add_(0, source, att_source_plus_scores_G_at_target)
@@ -228,17 +234,19 @@ class _GraphAttention(Function):
         x, weight, output = rt.cast(low, x, weight, output)
         att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
+        # projected[n,h,d]
         projected = rt.unflatten(
             x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
         )
         projected_at_source = projected.index_select(0, source)
         wide_projected = projected_at_source.to(wide)
         projected_at_target = projected.index_select(0, target).to(wide)
+        # scores[k,h]
         scores = (att_source * wide_projected).sum(2) + (
             att_target * projected_at_target
         ).sum(2)
         scores_positive = scores > 0
-        a = rt.where(scores_positive, scores, negative_slope * scores)
+        a = rt.where(scores_positive, scores, negative_slope * scores)  # a[k,h]
         spread_target = target.unsqueeze(1).expand(
             (source.shape[0], att_source.shape[0])
         )
@@ -258,10 +266,12 @@ class _GraphAttention(Function):
         split_output = rt.unflatten(
             output, 1, (att_source.shape[0], att_source.shape[1])
         )
+        # grad_a[k,h]
         grad_a = exp_a_with_lse * (
             G_at_target
             * (projected_at_source - split_output.index_select(0, target)).to(wide)
         ).sum(2)
+        # grad_scores[k,h]
         grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             zeros_like_x_with_G = G.new_zeros(
@@ -271,6 +281,7 @@ class _GraphAttention(Function):
                 1
             )
             a_G_at_target = exp_a_with_lse.unsqueeze(2) * G_at_target
+            # grad_projected[n,h,d]
             grad_projected = zeros_like_x_with_G.index_add(
                 0, source, att_source * grad_scores.unsqueeze(2) + a_G_at_target
             ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))

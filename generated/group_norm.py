@@ -61,9 +61,10 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     input = input.reshape(
         (input_shape[0], num_groups, size_per_group, math.prod(q_shape))
     )
-    mu = input.mean((2, 3))
+    mu = input.mean((2, 3))  # mu[n,g]
     input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
-    var = input_minus_mu.square().mean((2, 3))
+    var = input_minus_mu.square().mean((2, 3))  # var[n,g]
+    # xhat[n,(g c),*q]
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * input_minus_mu
     weight_xhat = (
         xhat
@@ -144,11 +145,11 @@ class _GroupNorm(Function):
         G = G.reshape((input_shape[0], num_groups, size_per_group, q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             input = input.reshape((input_shape[0], num_groups, size_per_group, q_size))
-            mu = input.mean((2, 3))
+            mu = input.mean((2, 3))  # mu[n,g]
             input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
-            var = input_minus_mu.square().mean((2, 3))
+            var = input_minus_mu.square().mean((2, 3))  # var[n,g]
             rsqrt_var = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
-            xhat = rsqrt_var * input_minus_mu
+            xhat = rsqrt_var * input_minus_mu  # xhat[n,(g c),*q]
             G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
             weight = (

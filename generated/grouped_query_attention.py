@@ -71,10 +71,11 @@ def _grouped_query_attention_composed(query, key, value):
     query, key, value = rt.cast(low, query, key, value)
     query_per_key = query.shape[-3] // key.shape[-3]
     flat_query = query.unflatten(-3, (key.shape[-3], query_per_key)).flatten(-3, -2)
+    # S[*b,g,r,i,j]
     S = (flat_query @ key.mT).unflatten(-2, (query_per_key, query.shape[-2])).to(
         wide
     ) / math.sqrt(query.shape[-1])
-    P = torch.softmax(S, -1)
+    P = torch.softmax(S, -1)  # P[*b,g,r,i,j]
     return rt.no_view(
         (P.flatten(-3, -2).to(low) @ value)
         .unflatten(-2, (query.shape[-3] // key.shape[-3], query.shape[-2]))
@@ -165,22 +166,25 @@ class _GroupedQueryAttention(Function):
             -3,
             -2,
         )
+        # S[*b,g,r,i,j]
         S = rt.unflatten(
             flat_query @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
         ).to(wide) / math.sqrt(query.shape[-1])
-        P = torch.softmax(S, -1)
+        P = torch.softmax(S, -1)  # P[*b,g,r,i,j]
         flat_G = rt.flatten(
             rt.unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,
             -2,
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            # grad_P[*b,g,r,i,j]
             grad_P = rt.unflatten(
                 flat_G @ value.mT,
                 -2,
                 (query.shape[-3] // key.shape[-3], query.shape[-2]),
             )
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,g,r,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
             flat_grad_S = rt.flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:

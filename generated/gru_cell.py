@@ -43,12 +43,14 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = rt.cast(wide, hx)[0]
     input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    # a[n,g,j]
     a = input_w_ih if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + input_w_ih
     hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    # s[n,g,j]
     s = hx_w_hh if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + hx_w_hh
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-    new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()
+    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
+    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
+    new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()  # new[n,j]
     h = (hx * update + new * (1 - update)).to(dtype)
     return h, a, s
 
@@ -60,15 +62,18 @@ def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
     input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = rt.cast(wide, hx)[0]
     input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    # a[n,g,j]
     a = (
         input_w_ih
         if b_ih is None
         else input_w_ih.add_(b_ih.unflatten(0, (3, hx.shape[1])))
     )
     hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    # s[n,g,j]
     s = hx_w_hh if b_hh is None else hx_w_hh.add_(b_hh.unflatten(0, (3, hx.shape[1])))
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()
+    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()  # update[n,j]
+    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()  # reset[n,j]
+    # new[n,j]
     new = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide)).tanh_()
     h = (hx * update).addcmul_(new, 1 - update).to(dtype)
     return h, a, s
@@ -81,11 +86,11 @@ def _gru_cell_backward(ctx, G):
     input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
     hx, a, s, G = rt.cast(wide, hx, a, s, G)
     grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
-    grad_new = (1 - update).mul_(G)
-    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
-    new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
-    grad_update = (hx - new).mul_(G)
+    update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
+    grad_new = (1 - update).mul_(G)  # grad_new[n,j]
+    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
+    new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()  # new[n,j]
+    grad_update = (hx - new).mul_(G)  # grad_update[n,j]
     grad_new_through_tanh = torch.ops.aten.tanh_backward(
         grad_new, new, grad_input=grad_new
     )
@@ -97,6 +102,7 @@ def _gru_cell_backward(ctx, G):
         grad_update, update, grad_input=grad_update
     )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
+        # grad_a[n,g,j]
         grad_a = torch.stack(
             (
                 s_grad_new_through_sigmoid,
@@ -106,6 +112,7 @@ def _gru_cell_backward(ctx, G):
             1,
         )
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
+        # grad_s[n,g,j]
         grad_s = torch.stack(
             (
                 s_grad_new_through_sigmoid,
@@ -163,6 +170,7 @@ class _GruCell(Function):
         hx, G = rt.cast(wide, hx, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+        # a[n,g,j]
         a = (
             input_w_ih
             if b_ih is None
@@ -170,21 +178,22 @@ class _GruCell(Function):
         )
         low_hx = hx.to(low)
         low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
+        # s[n,g,j]
         s = (
             low_hx_w_hh
             if b_hh is None
             else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
         )
-        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
+        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
         one_minus_update = 1 - update
-        grad_new = G * one_minus_update
-        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
+        grad_new = G * one_minus_update  # grad_new[n,j]
+        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
         wide_s = s.select(1, 2).to(wide)
-        new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()
+        new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
         one_minus_new_squared = 1 - new.square()
-        grad_reset = grad_new * wide_s * one_minus_new_squared
+        grad_reset = grad_new * wide_s * one_minus_new_squared  # grad_reset[n,j]
         one_minus_reset = 1 - reset
-        grad_update = G * (hx - new)
+        grad_update = G * (hx - new)  # grad_update[n,j]
         grad_reset_reset = grad_reset * reset * one_minus_reset
         grad_update_update = grad_update * update * one_minus_update
         if (
@@ -192,6 +201,7 @@ class _GruCell(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
+            # grad_a[n,g,j]
             grad_a = torch.stack(
                 (
                     grad_reset_reset,
@@ -205,6 +215,7 @@ class _GruCell(Function):
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
+            # grad_s[n,g,j]
             grad_s = torch.stack(
                 (
                     grad_reset_reset,

@@ -82,7 +82,7 @@ def _huber_loss_mean_backward(ctx, G):
     delta = ctx.delta
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
-    e = input - target
+    e = input - target  # e[*p]
     sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
     if ctx.needs_input_grad[0]:
         G_over_input_size = G / math.prod(input.shape)
@@ -117,7 +117,7 @@ class _HuberLossMean(Function):
         delta = ctx.delta
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        e = input - target
+        e = input - target  # e[*p]
         delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G / math.prod(input.shape) * delta_sign_e
@@ -128,7 +128,7 @@ class _HuberLossMean(Function):
 
 def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target
+    e = input - target  # e[*p]
     d_input_minus_d_target = d_input - d_target
     abs_e = e.abs()
     masked_sign_e_d_input = torch.ops.aten.threshold_backward(
@@ -195,7 +195,7 @@ def _huber_loss_sum_backward(ctx, G):
     delta = ctx.delta
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
-    e = input - target
+    e = input - target  # e[*p]
     sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
     if ctx.needs_input_grad[0]:
         grad_input = (
@@ -227,7 +227,7 @@ class _HuberLossSum(Function):
         delta = ctx.delta
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        e = input - target
+        e = input - target  # e[*p]
         delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * delta_sign_e
@@ -238,7 +238,7 @@ class _HuberLossSum(Function):
 
 def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target
+    e = input - target  # e[*p]
     d_input_minus_d_target = d_input - d_target
     abs_e = e.abs()
     masked_sign_e_d_input = torch.ops.aten.threshold_backward(
@@ -300,7 +300,7 @@ def _huber_loss_none_backward(ctx, G):
     delta = ctx.delta
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
-    e = input - target
+    e = input - target  # e[*p]
     sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
     if ctx.needs_input_grad[0]:
         grad_input = (
@@ -332,7 +332,7 @@ class _HuberLossNone(Function):
         delta = ctx.delta
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        e = input - target
+        e = input - target  # e[*p]
         delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
         if ctx.needs_input_grad[0]:
             grad_input = G * delta_sign_e
@@ -343,7 +343,7 @@ class _HuberLossNone(Function):
 
 def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target
+    e = input - target  # e[*p]
     d_input_minus_d_target = d_input - d_target
     return rt.where(
         e.abs() <= delta,

@@ -66,8 +66,10 @@ def _info_nce_mean_forward(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     average = loss.mean().to(dtype)
@@ -79,8 +81,10 @@ def _info_nce_mean_composed(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     return loss.mean().to(dtype)
@@ -91,8 +95,10 @@ def _info_nce_mean_forward_in_place(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     average = loss.mean().to(dtype)
@@ -108,13 +114,14 @@ def _info_nce_mean_backward(ctx, G):
     query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
     diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
+    # grad_similarity[n,m]
     grad_similarity = (
         torch.softmax(similarity, 1).add_(diagonal_of_G).mul_(G / query.shape[0])
     )
     rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query
+    queries = rsqrt_query * query  # queries[n,d]
     grad_similarity_similarity = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
         grad_similarity_over_temperature = (
@@ -166,12 +173,14 @@ class _InfoNceMean(Function):
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query
+        queries = rsqrt_query * query  # queries[n,d]
         rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = rsqrt_positive_key * positive_key
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
         low_queries = queries.to(low)
+        # similarity[n,m]
         similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
         diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
+        # grad_similarity[n,m]
         grad_similarity = (
             G / query.shape[0] * (torch.softmax(similarity, 1) + diagonal_of_G)
         )
@@ -195,12 +204,12 @@ def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive
     given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query
+    queries = rsqrt_query * query  # queries[n,d]
     d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
     rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
     d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
@@ -209,7 +218,7 @@ def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive
     d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
         wide
     ) / temperature
-    similarity = (low_queries @ low_keys).to(wide) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
     return (
         (d_similarity * torch.softmax(similarity, 1)).sum()
         - d_similarity.diagonal(0, 0, 1).sum()
@@ -249,8 +258,10 @@ def _info_nce_sum_forward(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     total = loss.sum().to(dtype)
@@ -262,8 +273,10 @@ def _info_nce_sum_composed(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     return loss.sum().to(dtype)
@@ -274,8 +287,10 @@ def _info_nce_sum_forward_in_place(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     total = loss.sum().to(dtype)
@@ -290,15 +305,16 @@ def _info_nce_sum_backward(ctx, G):
     given = rt.cast(wide, query, positive_key, similarity, G)
     query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
+    # grad_similarity[n,m]
     grad_similarity = (
         torch.softmax(similarity, 1)
         .add_(G.new_full((query.shape[0],), -1).diag_embed())
         .mul_(G)
     )
     rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query
+    queries = rsqrt_query * query  # queries[n,d]
     grad_similarity_similarity = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
         grad_similarity_over_temperature = (
@@ -350,11 +366,13 @@ class _InfoNceSum(Function):
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query
+        queries = rsqrt_query * query  # queries[n,d]
         rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = rsqrt_positive_key * positive_key
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
         low_queries = queries.to(low)
+        # similarity[n,m]
         similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
+        # grad_similarity[n,m]
         grad_similarity = G * (
             torch.softmax(similarity, 1)
             + G.new_full((query.shape[0],), -1).diag_embed()
@@ -379,12 +397,12 @@ def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_
     given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query
+    queries = rsqrt_query * query  # queries[n,d]
     d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
     rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
     d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
@@ -393,7 +411,7 @@ def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_
     d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
         wide
     ) / temperature
-    similarity = (low_queries @ low_keys).to(wide) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
     return (d_similarity * torch.softmax(similarity, 1)).sum() - d_similarity.diagonal(
         0, 0, 1
     ).sum()
@@ -432,8 +450,10 @@ def _info_nce_none_forward(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     loss = loss.to(dtype)
@@ -445,8 +465,10 @@ def _info_nce_none_composed(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     return loss.to(dtype)
@@ -457,8 +479,10 @@ def _info_nce_none_forward_in_place(query, positive_key, temperature):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+    # similarity[n,m]
     similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
     loss = loss.to(dtype)
@@ -473,15 +497,16 @@ def _info_nce_none_backward(ctx, G):
     given = rt.cast(wide, query, positive_key, similarity, G)
     query, positive_key, similarity, G = given
     grad_query = grad_positive_key = None
+    # grad_similarity[n,m]
     grad_similarity = (
         torch.softmax(similarity, 1)
         .add_(G.new_full(G.shape, -1).diag_embed())
         .mul_(G.unsqueeze(1))
     )
     rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query
+    queries = rsqrt_query * query  # queries[n,d]
     grad_similarity_similarity = grad_similarity * similarity
     if ctx.needs_input_grad[0]:
         grad_similarity_over_temperature = (
@@ -533,11 +558,13 @@ class _InfoNceNone(Function):
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
         grad_query = grad_positive_key = None
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query
+        queries = rsqrt_query * query  # queries[n,d]
         rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = rsqrt_positive_key * positive_key
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
         low_queries = queries.to(low)
+        # similarity[n,m]
         similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
+        # grad_similarity[n,m]
         grad_similarity = G.unsqueeze(1) * (
             torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
         )
@@ -561,12 +588,12 @@ def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive
     given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
     rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query
+    queries = rsqrt_query * query  # queries[n,d]
     d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
     rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
     d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
@@ -575,7 +602,7 @@ def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive
     d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
         wide
     ) / temperature
-    similarity = (low_queries @ low_keys).to(wide) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
     sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
     return sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
 

@@ -50,10 +50,10 @@ def _instance_norm_composed(input, weight, bias, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    mu = input.mean(2)
+    mu = input.mean(2)  # mu[n,c]
     input_minus_mu = input - mu.unsqueeze(2)
-    var = input_minus_mu.square().mean(2)
-    xhat = (var + eps).rsqrt().unsqueeze(2) * input_minus_mu
+    var = input_minus_mu.square().mean(2)  # var[n,c]
+    xhat = (var + eps).rsqrt().unsqueeze(2) * input_minus_mu  # xhat[n,c,*q]
     weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
     weight_xhat_plus_bias = (
         weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
@@ -116,11 +116,11 @@ class _InstanceNorm(Function):
         G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             input = input.reshape((input_shape[0], input_shape[1], q_size))
-            mu = input.mean(2)
+            mu = input.mean(2)  # mu[n,c]
             input_minus_mu = input - mu.unsqueeze(2)
-            var = input_minus_mu.square().mean(2)
+            var = input_minus_mu.square().mean(2)  # var[n,c]
             rsqrt_var = (var + eps).rsqrt().unsqueeze(2)
-            xhat = rsqrt_var * input_minus_mu
+            xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
             G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
             mean_of_G_xhat_xhat = G_xhat.sum(2, keepdim=True) / input.shape[2] * xhat

@@ -18,7 +18,7 @@ from . import _runtime as rt
 def _l2_norm_forward(A, dim, keepdim):
     dtype = A.dtype
     A = rt.widened(A)[0]
-    total = A.square().sum(dim)
+    total = A.square().sum(dim)  # total[*p,*q]
     total_nonzero = total != 0
     F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
     return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)

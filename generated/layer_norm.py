@@ -53,10 +53,10 @@ def _layer_norm_composed(input, weight, bias, eps):
     input = input.reshape((math.prod(p_shape), s_size))
     weight = weight.reshape((s_size,))
     bias = None if bias is None else bias.reshape((s_size,))
-    mu = input.mean(1)
+    mu = input.mean(1)  # mu[*p]
     input_minus_mu = input - mu.unsqueeze(1)
-    var = input_minus_mu.square().mean(1)
-    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu
+    var = input_minus_mu.square().mean(1)  # var[*p]
+    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[*p,*s]
     weight_xhat_plus_bias = weight * xhat if bias is None else weight * xhat + bias
     return rt.no_view(weight_xhat_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
 
@@ -121,11 +121,11 @@ class _LayerNorm(Function):
         G = G.reshape((p_size, s_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             input = input.reshape((p_size, s_size))
-            mu = input.mean(1)
+            mu = input.mean(1)  # mu[*p]
             input_minus_mu = input - mu.unsqueeze(1)
-            var = input_minus_mu.square().mean(1)
+            var = input_minus_mu.square().mean(1)  # var[*p]
             rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
-            xhat = rsqrt_var * input_minus_mu
+            xhat = rsqrt_var * input_minus_mu  # xhat[*p,*s]
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((s_size,))
             G_xhat = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat

@@ -36,10 +36,10 @@ def _linear_attention_forward(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())
-    state = psi.mT.to(low) @ value
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())  # psi[*b,j,d]
+    state = psi.mT.to(low) @ value  # state[*b,d,e]
+    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)  # total[*b,i]
     output = ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
     return output, state, total
 
@@ -50,10 +50,10 @@ def _linear_attention_forward_in_place(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
-    state = psi.mT.to(low) @ value
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
+    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
+    state = psi.mT.to(low) @ value  # state[*b,d,e]
+    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)  # total[*b,i]
     output = (phi.to(low) @ state).to(wide).div_(total.unsqueeze(-1)).to(dtype)
     return output, state, total
 
@@ -66,14 +66,16 @@ def _linear_attention_backward(ctx, G):
     query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
     grad_query = grad_key = grad_value = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        grad_total = -(G * output).sum(-1) / total
+        grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
+        psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+        phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())  # phi[*b,i,d]
+        # grad_state[*b,d,e]
         grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
     if ctx.needs_input_grad[0]:
         G_state_over_total = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+        # grad_phi[*b,i,d]
         grad_phi = G_state_over_total.addcmul_(
             grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
         )
@@ -81,6 +83,7 @@ def _linear_attention_backward(ctx, G):
             grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
         )
     if ctx.needs_input_grad[1]:
+        # grad_psi[*b,j,d]
         grad_psi = (
             (value @ grad_state.mT)
             .to(wide)
@@ -132,23 +135,26 @@ class _LinearAttention(Function):
         grad_query = grad_key = grad_value = None
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query)
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
         exp_clamped_key = key.clamp(max=0).exp()
         key_positive = key > 0
-        psi = rt.where(key_positive, 1 + key, exp_clamped_key)
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
         sum_of_psi = psi.sum(-2, keepdim=True)
-        total = (phi * sum_of_psi).sum(-1)
+        total = (phi * sum_of_psi).sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_total = -(G * output).sum(-1) / total
+            grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            # grad_state[*b,d,e]
             grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
-            state = psi.mT.to(low) @ value
+            state = psi.mT.to(low) @ value  # state[*b,d,e]
+            # grad_phi[*b,i,d]
             grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
                 G.to(low) @ state.mT
             ).to(wide) / total.unsqueeze(-1)
             grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
         if ctx.needs_input_grad[1]:
+            # grad_psi[*b,j,d]
             grad_psi = (value @ grad_state.mT).to(wide) + (
                 grad_total.unsqueeze(-1) * phi
             ).sum(-2).unsqueeze(-2)

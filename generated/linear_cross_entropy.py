@@ -66,12 +66,13 @@ def _linear_cross_entropy_mean_forward(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        F = torch.log_softmax(X.to(wide), 1)
+        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         weight_at_target = (
@@ -119,12 +120,13 @@ def _linear_cross_entropy_mean_composed(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        F = torch.log_softmax(X.to(wide), 1)
+        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         weight_at_target = (
@@ -171,13 +173,14 @@ def _linear_cross_entropy_mean_forward_in_place(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         wide_X = X.to(wide)
-        F = torch.log_softmax(wide_X, 1, out=wide_X)
+        F = torch.log_softmax(wide_X, 1, out=wide_X)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         weight_at_target = (
@@ -250,6 +253,7 @@ def _linear_cross_entropy_mean_backward(ctx, G):
         G_over_count_by_target = spread_G_weight.scatter_add(
             1, spread_target, spread_G_over_count
         )
+        # grad_X[n,c]
         grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(G_over_count_by_target, F, 1, F.dtype),
             spread_target2,
@@ -369,6 +373,7 @@ class _LinearCrossEntropyMean(Function):
             if weight is None
             else torch.where(target_differs, weight_at_target, 0).sum()
         )
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -381,7 +386,7 @@ class _LinearCrossEntropyMean(Function):
         spread_target2 = target_differs.unsqueeze(1)
         wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -421,6 +426,7 @@ class _LinearCrossEntropyMean(Function):
                 if weight is None
                 else spread_label_smoothing
             )
+            # grad_X[n,c]
             grad_X = torch.where(
                 spread_target2,
                 G_plus_G_over_count.scatter_add(
@@ -483,12 +489,13 @@ def _linear_cross_entropy_sum_forward(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        F = torch.log_softmax(X.to(wide), 1)
+        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -525,12 +532,13 @@ def _linear_cross_entropy_sum_composed(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        F = torch.log_softmax(X.to(wide), 1)
+        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -566,13 +574,14 @@ def _linear_cross_entropy_sum_forward_in_place(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         wide_X = X.to(wide)
-        F = torch.log_softmax(wide_X, 1, out=wide_X)
+        F = torch.log_softmax(wide_X, 1, out=wide_X)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -632,6 +641,7 @@ def _linear_cross_entropy_sum_backward(ctx, G):
             else G_weight_at_target.unsqueeze(1)
         )
         spread_G_by_target = spread_G_weight.scatter_add(1, spread_target, spread_G)
+        # grad_X[n,c]
         grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(spread_G_by_target, F, 1, F.dtype),
             spread_target2,
@@ -721,6 +731,7 @@ class _LinearCrossEntropySum(Function):
         input, linear_weight, linear_bias = given
         weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -735,7 +746,7 @@ class _LinearCrossEntropySum(Function):
         label_smoothing_G = label_smoothing_minus_one * G
         wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -775,6 +786,7 @@ class _LinearCrossEntropySum(Function):
                 if weight is None
                 else spread_label_smoothing
             )
+            # grad_X[n,c]
             grad_X = torch.where(
                 spread_target2,
                 G_plus_G_weight.scatter_add(
@@ -835,12 +847,13 @@ def _linear_cross_entropy_none_forward(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        F = torch.log_softmax(X.to(wide), 1)
+        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -878,12 +891,13 @@ def _linear_cross_entropy_none_composed(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        F = torch.log_softmax(X.to(wide), 1)
+        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -920,13 +934,14 @@ def _linear_cross_entropy_none_forward_in_place(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         wide_X = X.to(wide)
-        F = torch.log_softmax(wide_X, 1, out=wide_X)
+        F = torch.log_softmax(wide_X, 1, out=wide_X)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -987,6 +1002,7 @@ def _linear_cross_entropy_none_backward(ctx, G):
         G_by_target = (
             label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
         ).scatter_add_(1, spread_target, G_weight_at_target.unsqueeze(1))
+        # grad_X[n,c]
         grad_X = rt.keep_where_(
             torch._log_softmax_backward_data(G_by_target, F, 1, F.dtype), spread_target2
         )
@@ -1076,6 +1092,7 @@ class _LinearCrossEntropyNone(Function):
         input, linear_weight, linear_bias = given
         weight, G = rt.cast(wide, weight, G)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -1092,7 +1109,7 @@ class _LinearCrossEntropyNone(Function):
         label_smoothing_G = label_smoothing_minus_one * G
         wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -1134,6 +1151,7 @@ class _LinearCrossEntropyNone(Function):
                 else G_full_weight_wide_X
                 + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
             )
+            # grad_X[n,c]
             grad_X = torch.where(
                 spread_target2,
                 G_plus_label_smoothing.scatter_add(

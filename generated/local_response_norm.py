@@ -35,6 +35,7 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     zeros_like_input2 = input_squared.new_zeros(
         (input.shape[0], window_per_two + 1, *input.shape[2:])
     )
+    # divisor[n,c,*q]
     divisor = k + alpha / window * torch.cat(
         (zeros_like_input, input_squared, zeros_like_input2), 1
     ).unfold(1, window_per_two2 + window_per_two + 1, 1).sum(-1).narrow(
@@ -59,6 +60,7 @@ def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
     windows_of_joined_input = joined_input.unfold(
         1, window_per_two2 + window_per_two + 1, 1
     )
+    # divisor[n,c,*q]
     divisor = (
         alpha / window * windows_of_joined_input.sum(-1).narrow(1, 0, input.shape[1])
     ).add_(k)
@@ -85,10 +87,12 @@ def _local_response_norm_backward(ctx, G):
     window_plus_one = window_per_two2 + window_per_two + 1
     windows_of_joined_input = joined_input.unfold(1, window_plus_one, 1)
     sum_of_joined_input = windows_of_joined_input.sum(-1)
+    # divisor[n,c,*q]
     divisor = (alpha / window * sum_of_joined_input.narrow(1, 0, input.shape[1])).add_(
         k
     )
     minus_beta = -beta
+    # grad_divisor[n,c,*q]
     grad_divisor = (
         (minus_beta * G).mul_(input).mul_(divisor ** -(1 + beta))
         if minus_beta != 0
@@ -149,12 +153,14 @@ class _LocalResponseNorm(Function):
         zeros_like_input2 = input_squared.new_zeros(
             (input.shape[0], window_per_two + 1, *input.shape[2:])
         )
+        # divisor[n,c,*q]
         divisor = k + alpha / window * torch.cat(
             (zeros_like_input, input_squared, zeros_like_input2), 1
         ).unfold(1, window_per_two2 + window_per_two + 1, 1).sum(-1).narrow(
             1, 0, input.shape[1]
         )
         minus_beta = -beta
+        # grad_divisor[n,c,*q]
         grad_divisor = (
             minus_beta * G * input * divisor ** -(1 + beta)
             if minus_beta != 0
@@ -189,6 +195,7 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     window_per_two2 = window // 2
     window_plus_one = window_per_two2 + window_per_two + 1
     window_plus_one2 = window_per_two + 1
+    # divisor[n,c,*q]
     divisor = k + alpha / window * torch.nn.functional.pad(
         input.square(), (0, 0, window_per_two2, window_plus_one2)
     ).unfold(1, window_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])

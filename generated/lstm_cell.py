@@ -48,15 +48,16 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     input_w_ih_plus_split_b_ih = (
         input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
     )
+    # a[n,g,j]
     a = (
         input_w_ih_plus_split_b_ih
         if b_hh is None
         else input_w_ih_plus_split_b_ih + split_b_hh
     )
-    leave = a.select(1, 3).sigmoid()
-    forget = a.select(1, 1).sigmoid()
-    enter = a.select(1, 0).sigmoid()
-    new = a.select(1, 2).tanh()
+    leave = a.select(1, 3).sigmoid()  # leave[n,j]
+    forget = a.select(1, 1).sigmoid()  # forget[n,j]
+    enter = a.select(1, 0).sigmoid()  # enter[n,j]
+    new = a.select(1, 2).tanh()  # new[n,j]
     c = cx * forget + enter * new
     h = (leave * c.tanh()).to(dtype)
     c = c.to(dtype)
@@ -78,15 +79,16 @@ def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
         if b_ih is None
         else input_w_ih.add_(hx_w_hh).add_(split_b_ih)
     )
+    # a[n,g,j]
     a = (
         input_w_ih_plus_split_b_ih
         if b_hh is None
         else input_w_ih_plus_split_b_ih.add_(split_b_hh)
     )
-    leave = a.select(1, 3).sigmoid()
-    forget = a.select(1, 1).sigmoid()
-    enter = a.select(1, 0).sigmoid()
-    new = a.select(1, 2).tanh()
+    leave = a.select(1, 3).sigmoid()  # leave[n,j]
+    forget = a.select(1, 1).sigmoid()  # forget[n,j]
+    enter = a.select(1, 0).sigmoid()  # enter[n,j]
+    new = a.select(1, 2).tanh()  # new[n,j]
     c = (cx * forget).addcmul_(enter, new)
     h = c.tanh().mul_(leave).to(dtype)
     c = c.to(dtype)
@@ -109,6 +111,7 @@ def _lstm_cell_backward(ctx, G_h, G_c):
     grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
     grad_b_hh = None
     tanh_c = c.tanh()
+    # grad_c[n,j]
     grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
     if needs_grad_a:
         G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
@@ -116,6 +119,7 @@ def _lstm_cell_backward(ctx, G_h, G_c):
         grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
         grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
         grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
+        # grad_a[n,g,j]
         grad_a = torch.stack((grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1)
     if needs_flat_grad_a:
         flat_grad_a = rt.flatten(grad_a, 1, 2)
@@ -185,23 +189,25 @@ class _LstmCell(Function):
         input_w_ih_plus_split_b_ih = (
             input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
         )
+        # a[n,g,j]
         a = (
             input_w_ih_plus_split_b_ih
             if b_hh is None
             else input_w_ih_plus_split_b_ih + split_b_hh
         )
-        leave = a.select(1, 3).sigmoid()
+        leave = a.select(1, 3).sigmoid()  # leave[n,j]
         tanh_c = c.tanh()
-        grad_c = G_c + G_h * leave * (1 - tanh_c.square())
-        forget = a.select(1, 1).sigmoid()
+        grad_c = G_c + G_h * leave * (1 - tanh_c.square())  # grad_c[n,j]
+        forget = a.select(1, 1).sigmoid()  # forget[n,j]
         if needs_grad_a:
-            enter = a.select(1, 0).sigmoid()
-            new = a.select(1, 2).tanh()
+            enter = a.select(1, 0).sigmoid()  # enter[n,j]
+            new = a.select(1, 2).tanh()  # new[n,j]
             h = leave * tanh_c
             grad_c_enter = grad_c * enter
             grad_c_enter_new = grad_c_enter * (1 - new.square())
             grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
             grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
+            # grad_a[n,g,j]
             grad_a = torch.stack(
                 (
                     grad_c_enter_new2,

@@ -33,7 +33,7 @@ def _mahalanobis_forward(u, v, VI):
     b_size = math.prod(b_shape)
     u = u.reshape((b_size, u_shape[-1]))
     v = v.reshape((b_size, u_shape[-1]))
-    delta = u - v
+    delta = u - v  # delta[*b,k]
     sqrt_VI = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
     return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
@@ -49,7 +49,7 @@ def _mahalanobis_forward_in_place(u, v, VI):
     b_size = math.prod(b_shape)
     u = u.reshape((b_size, u_shape[-1]))
     v = v.reshape((b_size, u_shape[-1]))
-    delta = u - v
+    delta = u - v  # delta[*b,k]
     sqrt_VI = (VI.mT @ delta.mT.to(low)).to(wide).mul_(delta.mT).sum(0).sqrt()
     return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
@@ -68,10 +68,11 @@ def _mahalanobis_backward(ctx, G):
     v = v.reshape((b_size, u_shape[-1]))
     D = D.reshape((b_size,))
     G = G.reshape((b_size,))
-    delta = u - v
+    delta = u - v  # delta[*b,k]
     low_delta = delta.to(low)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
         low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
+        # grad_delta[*b,k]
         grad_delta = low_delta_VI_plus_VI.mul_(0.5 * G.unsqueeze(1) / D.unsqueeze(1))
     if ctx.needs_input_grad[0]:
         grad_u = grad_delta.reshape(u_shape)
@@ -124,10 +125,11 @@ class _Mahalanobis(Function):
         v = v.reshape((b_size, u_shape[-1]))
         D = D.reshape((b_size,))
         G = G.reshape((b_size,))
-        delta = u - v
+        delta = u - v  # delta[*b,k]
         low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
+            # grad_delta[*b,k]
             grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * low_delta_VI_plus_VI
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)

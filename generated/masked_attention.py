@@ -49,7 +49,8 @@ def _masked_attention_composed(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
+    # P[*b,i,j]
     P = rt.where(
         attn_mask, torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1), 0
     )
@@ -104,15 +105,17 @@ class _MaskedAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
+        # P[*b,i,j]
         P = rt.where(
             attn_mask,
             torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1),
             0,
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

@@ -39,6 +39,7 @@ def _mmd_forward(X, Y, gamma):
     X_centred_plus_X_centred_X_centred = torch.addmm(
         X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
     )
+    # Kxx[i,j]
     Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
     detached_Y = Y.detach()
     mean_of_detached_Y = detached_Y.mean(0)
@@ -55,10 +56,11 @@ def _mmd_forward(X, Y, gamma):
     X_plus_X_Y_centred = torch.addmm(
         X_plus_Y_centred, X_minus_centre2, Y_centred.mT, alpha=-2
     )
-    Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()
+    Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()  # Kxy[i,l]
     Y_centred_plus_Y_centred_Y_centred = torch.addmm(
         sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
     )
+    # Kyy[l,m]
     Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
     distance = (
         (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
@@ -87,6 +89,7 @@ def _mmd_forward_in_place(X, Y, gamma):
         alpha=-2,
         out=X_centred_plus_X_centred,
     )
+    # Kxx[i,j]
     Kxx = X_centred_plus_X_centred_X_centred.clamp_min_(0).mul_(minus_gamma).exp_()
     detached_Y = Y.detach()
     mean_of_detached_Y = detached_Y.mean(0)
@@ -103,7 +106,7 @@ def _mmd_forward_in_place(X, Y, gamma):
     X_plus_X_Y_centred = torch.addmm(
         X_plus_Y_centred, X_minus_centre2, Y_centred.mT, alpha=-2, out=X_plus_Y_centred
     )
-    Kxy = X_plus_X_Y_centred.clamp_min_(0).mul_(minus_gamma).exp_()
+    Kxy = X_plus_X_Y_centred.clamp_min_(0).mul_(minus_gamma).exp_()  # Kxy[i,l]
     Y_centred_plus_Y_centred = sum_of_Y_centred + spread_Y_centred
     Y_centred_plus_Y_centred_Y_centred = torch.addmm(
         Y_centred_plus_Y_centred,
@@ -112,6 +115,7 @@ def _mmd_forward_in_place(X, Y, gamma):
         alpha=-2,
         out=Y_centred_plus_Y_centred,
     )
+    # Kyy[l,m]
     Kyy = Y_centred_plus_Y_centred_Y_centred.clamp_min_(0).mul_(minus_gamma).exp_()
     distance = (
         (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
@@ -205,7 +209,7 @@ class _Mmd(Function):
         X_plus_X_Y_centred = torch.addmm(
             X_plus_Y_centred, X_minus_detached_Y, Y_centred.mT, alpha=-2
         )
-        Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()
+        Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()  # Kxy[i,l]
         gamma_G = gamma * G
         if ctx.needs_input_grad[0]:
             detached_X = X.detach()
@@ -221,6 +225,7 @@ class _Mmd(Function):
             X_centred_plus_X_centred_X_centred = torch.addmm(
                 X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
             )
+            # Kxx[i,j]
             Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
             Kxy_minus_Kxy = (
                 Kxy.sum(1, keepdim=True) * X_minus_detached_Y - Kxy @ Y_centred
@@ -238,6 +243,7 @@ class _Mmd(Function):
             Y_centred_plus_Y_centred_Y_centred = torch.addmm(
                 sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
             )
+            # Kyy[l,m]
             Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
             Kxy_minus_Kxy_X = (
                 Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_minus_detached_Y

@@ -62,18 +62,19 @@ def _multi_head_attention_forward(
     query_Wq = torch.einsum(
         "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
-    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
     split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
     key_Wk = torch.einsum(
         "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
     )
-    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
+    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
     split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
     value_Wv = torch.einsum(
         "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
-    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
+    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
     attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
+    # context[n,i,(h d)]
     context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
     kept = attended[1]
@@ -92,19 +93,20 @@ def _multi_head_attention_composed(
     value_Wv = torch.einsum(
         "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
-    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
+    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
     split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
     query_Wq = torch.einsum(
         "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
-    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
     split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
     key_Wk = torch.einsum(
         "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
     )
-    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
-    S = (Q @ K.mT).to(wide) / math.sqrt(size_per_head)
-    P = torch.softmax(S, 3)
+    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
+    S = (Q @ K.mT).to(wide) / math.sqrt(size_per_head)  # S[n,h,i,j]
+    P = torch.softmax(S, 3)  # P[n,h,i,j]
+    # context[n,i,(h d)]
     context = torch.einsum("nhjd,nhij->nihd", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
@@ -145,7 +147,7 @@ def _multi_head_attention_backward(ctx, G):
     if needs_size_per_head:
         size_per_head = Wq_shape[0] // num_heads
     if needs_grads:
-        grad_context = G @ Wo
+        grad_context = G @ Wo  # grad_context[n,i,e]
         size_per_head_with_Wq = Wq_shape[0] // num_heads
         transposed_context = rt.unflatten(
             context, 2, (num_heads, size_per_head_with_Wq)
@@ -165,11 +167,11 @@ def _multi_head_attention_backward(ctx, G):
             None,
         )
     if needs_grad_Q:
-        grad_Q = grads[0]
+        grad_Q = grads[0]  # grad_Q[n,h,i,d]
     if needs_grad_V:
-        grad_V = grads[2]
+        grad_V = grads[2]  # grad_V[n,h,j,d]
     if needs_grad_K:
-        grad_K = grads[1]
+        grad_K = grads[1]  # grad_K[n,h,j,d]
     if needs[0]:
         grad_query = torch.einsum(
             "nhid,hdk->nik",
@@ -279,16 +281,17 @@ class _MultiHeadAttention(Function):
                 None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
             )
             query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
+            # Q[n,h,i,d]
             Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
             split_bk = (
                 None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
             )
             key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
-            K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
-            P = torch.softmax(S, 3)
+            K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
+            P = torch.softmax(S, 3)  # P[n,h,i,j]
         if needs_transposed_grad_context:
-            grad_context = G @ Wo
+            grad_context = G @ Wo  # grad_context[n,i,e]
             transposed_grad_context = rt.unflatten(
                 grad_context, 2, (num_heads, size_per_head)
             ).transpose(1, 2)
@@ -299,18 +302,22 @@ class _MultiHeadAttention(Function):
                 None if bv is None else rt.unflatten(bv, 0, (num_heads, size_per_head))
             )
             value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
+            # V[n,h,j,d]
             V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
         if needs_grad_S:
-            grad_P = transposed_grad_context @ V.mT
+            grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[n,h,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
         if needs_grad_Q:
+            # grad_Q[n,h,i,d]
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ transposed_grad_context
+            grad_V = P.mT.to(low) @ transposed_grad_context  # grad_V[n,h,j,d]
         if needs_low_grad_Q:
             low_grad_Q = grad_Q.to(low)
         if needs_low_grad_K:
+            # grad_K[n,h,j,d]
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
             low_grad_K = grad_K.to(low)
         if needs[0]:
@@ -327,6 +334,7 @@ class _MultiHeadAttention(Function):
         if needs[5]:
             grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
         if needs[6]:
+            # context[n,i,(h d)]
             context = rt.flatten(torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3)
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         if needs[7]:

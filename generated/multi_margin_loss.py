@@ -60,7 +60,7 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
         )
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
     sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
@@ -78,7 +78,7 @@ def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
 def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     relu_excess_to_p = excess.relu_().pow_(p)
     sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
@@ -97,7 +97,7 @@ def _multi_margin_loss_mean_backward(ctx, G):
     margin = ctx.margin
     input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
@@ -114,6 +114,7 @@ def _multi_margin_loss_mean_backward(ctx, G):
             else p * G * weight.index_select(0, target).unsqueeze(1)
         )
         G_over_count = G_weight_at_target / (input.shape[0] * input.shape[1])
+        # grad_excess[n,c]
         grad_excess = rt.where(
             excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_count), 0
         )
@@ -157,7 +158,7 @@ class _MultiMarginLossMean(Function):
         margin = ctx.margin
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -168,6 +169,7 @@ class _MultiMarginLossMean(Function):
                 if weight is None
                 else p * G * weight.index_select(0, target).unsqueeze(1)
             )
+            # grad_excess[n,c]
             grad_excess = rt.where(
                 excess_and_p,
                 G_weight_at_target
@@ -202,7 +204,7 @@ def _multi_margin_loss_mean_tangent(
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
     other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     p_nonzero = p != 0
@@ -264,7 +266,7 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
         return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
     sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
@@ -282,7 +284,7 @@ def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
 def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     relu_excess_to_p = excess.relu_().pow_(p)
     sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
@@ -301,7 +303,7 @@ def _multi_margin_loss_sum_backward(ctx, G):
     margin = ctx.margin
     input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
@@ -317,6 +319,7 @@ def _multi_margin_loss_sum_backward(ctx, G):
             if ctx.needs_input_grad[2]
             else relu_excess.pow_(p_minus_one)
         )
+        # grad_excess[n,c]
         grad_excess = rt.where(
             excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_input_size), 0
         )
@@ -360,7 +363,7 @@ class _MultiMarginLossSum(Function):
         margin = ctx.margin
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -374,6 +377,7 @@ class _MultiMarginLossSum(Function):
                 / input.shape[1]
             )
             safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
+            # grad_excess[n,c]
             grad_excess = rt.where(
                 excess_and_p, G_over_input_size * safe_relu_excess_to_p, 0
             )
@@ -402,7 +406,7 @@ def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
     other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     p_nonzero = p != 0
@@ -466,7 +470,7 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
         )
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
     sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
@@ -483,7 +487,7 @@ def _multi_margin_loss_none_forward(input, target, weight, p, margin):
 def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
     relu_excess_to_p = excess.relu_().pow_(p)
     sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
@@ -501,7 +505,7 @@ def _multi_margin_loss_none_backward(ctx, G):
     margin = ctx.margin
     input, weight, G = rt.widened(input, weight, G)
     grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)
+    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
     relu_excess = excess.relu()
     if ctx.needs_input_grad[0]:
@@ -517,6 +521,7 @@ def _multi_margin_loss_none_backward(ctx, G):
             if ctx.needs_input_grad[2]
             else relu_excess.pow_(p_minus_one)
         )
+        # grad_excess[n,c]
         grad_excess = rt.where(
             excess_and_p,
             relu_excess_to_p_minus_one.mul_(G_weight_at_target / input.shape[1]),
@@ -561,7 +566,7 @@ class _MultiMarginLossNone(Function):
         margin = ctx.margin
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -572,6 +577,7 @@ class _MultiMarginLossNone(Function):
                 else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
             safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
+            # grad_excess[n,c]
             grad_excess = rt.where(
                 excess_and_p,
                 G_weight_at_target / input.shape[1] * safe_relu_excess_to_p,
@@ -601,7 +607,7 @@ def _multi_margin_loss_none_tangent(
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
     other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
     p_nonzero = p != 0

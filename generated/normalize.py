@@ -18,7 +18,7 @@ from . import _runtime as rt
 def _normalize_forward(input, dim, eps):
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
-    norm = input.square().sum(dim).sqrt()
+    norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
     output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
     return output, norm
 
@@ -62,7 +62,7 @@ class _Normalize(Function):
         dim = ctx.dim
         eps = ctx.eps
         input, output, G = rt.widened(input, output, G)
-        norm = input.square().sum(dim).sqrt()
+        norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
         norm_above = (norm >= eps).unsqueeze(dim)
         safe_norm = rt.where(norm_above, norm.unsqueeze(dim), 1)
         grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - rt.where(

@@ -23,8 +23,8 @@ def _pairwise_distance_forward(x1, x2, eps, keepdim):
         return _pairwise_distance_forward_in_place(x1, x2, eps, keepdim)
     dtype = rt.promoted(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    delta = x1 - x2 + eps
-    squared = delta.square().sum(-1)
+    delta = x1 - x2 + eps  # delta[*p,k]
+    squared = delta.square().sum(-1)  # squared[*p]
     squared_nonzero = squared != 0
     output = torch.where(
         squared_nonzero, torch.where(squared_nonzero, squared, 1).sqrt(), 0
@@ -35,8 +35,8 @@ def _pairwise_distance_forward(x1, x2, eps, keepdim):
 def _pairwise_distance_forward_in_place(x1, x2, eps, keepdim):
     dtype = rt.promoted(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    delta = (x1 - x2).add_(eps)
-    squared = delta.square_().sum(-1)
+    delta = (x1 - x2).add_(eps)  # delta[*p,k]
+    squared = delta.square_().sum(-1)  # squared[*p]
     squared_nonzero = squared != 0
     output = torch.where(squared_nonzero, squared.sqrt(), 0)
     return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
@@ -50,8 +50,9 @@ def _pairwise_distance_backward(ctx, G):
     grad_x1 = grad_x2 = None
     output = output if keepdim else output.unsqueeze(-1)
     G = G if keepdim else G.unsqueeze(-1)
-    delta = (x1 - x2).add_(eps)
+    delta = (x1 - x2).add_(eps)  # delta[*p,k]
     output_nonzero = output != 0
+    # grad_delta[*p,k]
     grad_delta = rt.keep_where_(delta.mul_(G / output), output_nonzero)
     if ctx.needs_input_grad[0]:
         grad_x1 = grad_delta
@@ -86,8 +87,9 @@ class _PairwiseDistance(Function):
         grad_x1 = grad_x2 = None
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
-        delta = x1 - x2 + eps
+        delta = x1 - x2 + eps  # delta[*p,k]
         output_nonzero = output != 0
+        # grad_delta[*p,k]
         grad_delta = torch.where(
             output_nonzero, G / rt.where(output_nonzero, output, 1) * delta, 0
         )

@@ -59,6 +59,7 @@ def _polynomial_kernel_backward(ctx, G):
     x1, x2 = rt.cast(low, x1, x2)
     u, G = rt.cast(wide, u, G)
     grad_x1 = grad_x2 = None
+    # grad_u[*b,i,j]
     grad_u = (
         (degree * G).mul_(u ** (degree - 1))
         if degree != 0
@@ -106,6 +107,7 @@ class _PolynomialKernel(Function):
         x1, x2 = rt.cast(low, x1, x2)
         G = rt.cast(wide, G)[0]
         grad_x1 = grad_x2 = None
+        # grad_u[*b,i,j]
         grad_u = (
             degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
             if degree != 0

@@ -37,6 +37,7 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
+    # D[*b,i,j]
     D = (
         x1_centred.square().sum(-1, keepdim=True)
         + x2_centred.square().sum(-1).unsqueeze(-2)
@@ -62,6 +63,7 @@ def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
     x2_centred = x2 - centre.unsqueeze(-2)
     twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
     sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    # D[*b,i,j]
     D = (
         (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
         .sub_(twice_x1_centred)
@@ -80,6 +82,7 @@ def _rational_quadratic_kernel_backward(ctx, G):
     x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
     grad_x1 = grad_x2 = None
     x1_centred = x1 - centre.unsqueeze(-2)
+    # grad_D[*b,i,j]
     grad_D = (
         (-gamma * G).mul_((rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha)))
         if -alpha != 0
@@ -143,11 +146,13 @@ class _RationalQuadraticKernel(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         low_x1_centred = x1_centred.to(low)
+        # D[*b,i,j]
         D = (
             x1_centred.square().sum(-1, keepdim=True)
             + x2_centred.square().sum(-1).unsqueeze(-2)
             - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
         ).clamp_min(0)
+        # grad_D[*b,i,j]
         grad_D = (
             -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
             if -alpha != 0
@@ -181,6 +186,7 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
     x2_centred = x2 - centre.unsqueeze(-2)
     low_x2_centred = x2_centred.mT.to(low)
     low_x1_centred = x1_centred.to(low)
+    # D[*b,i,j]
     D = (
         x1_centred.square().sum(-1, keepdim=True)
         + x2_centred.square().sum(-1).unsqueeze(-2)

@@ -31,10 +31,11 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = rt.cast(low, query, key, value, bias)
+    # S[*b,h,i,j]
     S = query @ key.mT + bias.index_select(0, buckets.flatten()).unflatten(
         0, buckets.shape
     ).permute(2, 0, 1)
-    P = torch.softmax(S.to(wide), -1)
+    P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
 
@@ -43,13 +44,14 @@ def _relative_attention_forward_in_place(query, key, value, bias, buckets):
     low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = rt.cast(low, query, key, value, bias)
+    # S[*b,h,i,j]
     S = (query @ key.mT).add_(
         bias.index_select(0, buckets.flatten())
         .unflatten(0, buckets.shape)
         .permute(2, 0, 1),
     )
     wide_S = S.to(wide)
-    P = torch.softmax(wide_S, -1, out=wide_S)
+    P = torch.softmax(wide_S, -1, out=wide_S)  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
 
@@ -65,7 +67,8 @@ def _relative_attention_backward(ctx, G):
     P = rt.cast(wide, P)[0]
     grad_query = grad_key = grad_value = grad_bias = None
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT
+        grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+        # grad_S[*b,h,i,j]
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
     if ctx.needs_input_grad[0]:
         grad_query = grad_S.to(low) @ key
@@ -116,17 +119,19 @@ class _RelativeAttention(Function):
         query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
         grad_query = grad_key = grad_value = grad_bias = None
         flat_buckets = buckets.flatten()
+        # S[*b,h,i,j]
         S = query @ key.mT + rt.unflatten(
             bias.index_select(0, flat_buckets), 0, buckets.shape
         ).permute(2, 0, 1)
-        P = torch.softmax(S.to(wide), -1)
+        P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_P = G @ value.mT
+            grad_P = G @ value.mT  # grad_P[*b,h,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,h,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S.to(low) @ key

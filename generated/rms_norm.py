@@ -28,7 +28,7 @@ def _rms_norm_forward(input, weight, eps):
     s_size = math.prod(s_shape)
     input = input.reshape((math.prod(p_shape), s_size))
     weight = weight.reshape((s_size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()
+    rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
     output = rt.no_view(
         (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape)).to(dtype)
     )
@@ -43,7 +43,7 @@ def _rms_norm_forward_in_place(input, weight, eps):
     s_size = math.prod(s_shape)
     input = input.reshape((math.prod(p_shape), s_size))
     weight = weight.reshape((s_size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()
+    rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
     weight_rstd_input = (weight * rstd.unsqueeze(1)).mul_(input)
     output = rt.no_view(weight_rstd_input.reshape((*p_shape, *s_shape)).to(dtype))
     return output, rstd
@@ -118,7 +118,7 @@ class _RmsNorm(Function):
         s_size = math.prod(s_shape)
         input = input.reshape((p_size, s_size))
         G = G.reshape((p_size, s_size))
-        rstd = (eps + input.square().mean(1)).rsqrt()
+        rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
         G_input = G * input
         if ctx.needs_input_grad[0]:
             weight = weight.reshape((s_size,))

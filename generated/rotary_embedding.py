@@ -21,8 +21,9 @@ def _rotary_embedding_forward(x, base):
         return _rotary_embedding_forward_in_place(x, base)
     dtype = rt.autocast_float32(x)
     x = rt.widened(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))
+    pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
     positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    # angle[t,d]
     angle = positions_of_x * torch.pow(
         x.new_full((), base),
         -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
@@ -38,8 +39,9 @@ def _rotary_embedding_forward(x, base):
 def _rotary_embedding_forward_in_place(x, base):
     dtype = rt.autocast_float32(x)
     x = rt.widened(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))
+    pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
     positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    # angle[t,d]
     angle = positions_of_x * torch.pow(
         x.new_full((), base),
         -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
@@ -61,6 +63,7 @@ def _rotary_embedding_backward(ctx, G):
     G = rt.widened(G)[0]
     G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
     positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+    # angle[t,d]
     angle = positions_of_G * torch.pow(
         G.new_full((), base), -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
     )
@@ -96,6 +99,7 @@ class _RotaryEmbedding(Function):
         G = rt.widened(G)[0]
         G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
         positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+        # angle[t,d]
         angle = positions_of_G * torch.pow(
             G.new_full((), base),
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],

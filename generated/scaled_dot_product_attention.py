@@ -54,12 +54,13 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
+    # S[*b,i,j]
     S = (
         (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         if attn_mask is None
         else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     )
-    P = torch.softmax(S, -1)
+    P = torch.softmax(S, -1)  # P[*b,i,j]
     return P.to(low) @ value
 
 
@@ -83,9 +84,10 @@ def _scaled_dot_product_attention_backward(ctx, G):
         grad_value = grads[2]
     if ctx.needs_input_grad[3]:
         query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-        S = query_over_query.add_(attn_mask)
-        P = torch.softmax(S, -1, out=S)
-        grad_P = G @ value.mT
+        S = query_over_query.add_(attn_mask)  # S[*b,i,j]
+        P = torch.softmax(S, -1, out=S)  # P[*b,i,j]
+        grad_P = G @ value.mT  # grad_P[*b,i,j]
+        # grad_S[*b,i,j]
         grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
         grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
     return grad_query, grad_key, grad_value, grad_attn_mask
@@ -120,19 +122,21 @@ class _ScaledDotProductAttention(Function):
         query, key, value, G = rt.cast(low, query, key, value, G)
         attn_mask = rt.cast(wide, attn_mask)[0]
         grad_query = grad_key = grad_value = grad_attn_mask = None
+        # S[*b,i,j]
         S = (
             (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
             if attn_mask is None
             else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         )
-        P = torch.softmax(S, -1)
+        P = torch.softmax(S, -1)  # P[*b,i,j]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_P = G @ value.mT
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

@@ -84,6 +84,7 @@ def _segment_softmax_backward(ctx, G):
     q_size = math.prod(q_shape)
     output = output.reshape((data_shape[0], q_size))
     G = G.reshape((data_shape[0], q_size))
+    # grad_lse[g,*q]
     grad_lse = (
         G.new_zeros((num_segments, output.shape[1]))
         .index_add_(0, segment_ids, G * output)
@@ -123,6 +124,7 @@ class _SegmentSoftmax(Function):
         q_size = math.prod(q_shape)
         output = output.reshape((data_shape[0], q_size))
         G = G.reshape((data_shape[0], q_size))
+        # grad_lse[g,*q]
         grad_lse = -G.new_zeros((num_segments, output.shape[1])).index_add(
             0, segment_ids, G * output
         )

@@ -58,13 +58,14 @@ def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = alpha * target + (1 - alpha) * one_minus_target
+    balance = alpha * target + (1 - alpha) * one_minus_target  # balance[*p]
+    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(-input)
     )
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * one_minus_target
+    probability = input.sigmoid()  # probability[*p]
+    wrong = target * (1 - probability) + probability * one_minus_target  # wrong[*p]
     return (balance * entropy * wrong**gamma).to(dtype)
 
 
@@ -72,12 +73,14 @@ def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * one_minus_target)
+    balance = (alpha * target).add_((1 - alpha) * one_minus_target)  # balance[*p]
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    # entropy[*p]
     entropy = input_target.addcmul_(
         one_minus_target, torch.nn.functional.logsigmoid(-input)
     ).neg_()
-    probability = input.sigmoid()
+    probability = input.sigmoid()  # probability[*p]
+    # wrong[*p]
     wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
     return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
 
@@ -90,14 +93,16 @@ def _sigmoid_focal_loss_none_backward(ctx, G):
     grad_input = grad_target = None
     one_minus_target = 1 - target
     one_minus_alpha = 1 - alpha
-    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)
-    probability = input.sigmoid()
+    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)  # balance[*p]
+    probability = input.sigmoid()  # probability[*p]
     minus_input = -input
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    # entropy[*p]
     entropy = input_target.addcmul_(
         one_minus_target, torch.nn.functional.logsigmoid(minus_input)
     ).neg_()
     one_minus_probability = 1 - probability
+    # wrong[*p]
     wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
     zeros_like_G = G.new_zeros(()).expand(input.shape)
     wrong_to_gamma = wrong ** (gamma - 1)
@@ -159,14 +164,16 @@ class _SigmoidFocalLossNone(Function):
         grad_input = grad_target = None
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
-        balance = alpha * target + one_minus_alpha * one_minus_target
-        probability = input.sigmoid()
+        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
+        probability = input.sigmoid()  # probability[*p]
         minus_input = -input
+        # entropy[*p]
         entropy = -(
             target * torch.nn.functional.logsigmoid(input)
             + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
         one_minus_probability = 1 - probability
+        # wrong[*p]
         wrong = target * one_minus_probability + probability * one_minus_target
         zeros_like_G = G.new_zeros(()).expand(input.shape)
         wrong_to_gamma = wrong ** (gamma - 1)
@@ -206,18 +213,19 @@ class _SigmoidFocalLossNone(Function):
 
 def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    probability = input.sigmoid()
+    probability = input.sigmoid()  # probability[*p]
     one_minus_probability = 1 - probability
     one_minus_target = 1 - target
     probability_target = probability * one_minus_target
-    wrong = target * one_minus_probability + probability_target
+    wrong = target * one_minus_probability + probability_target  # wrong[*p]
     minus_input = -input
+    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
     one_minus_alpha = 1 - alpha
-    balance = alpha * target + one_minus_alpha * one_minus_target
+    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
     d_wrong = (
         probability
         * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
@@ -265,13 +273,14 @@ def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = alpha * target + (1 - alpha) * one_minus_target
+    balance = alpha * target + (1 - alpha) * one_minus_target  # balance[*p]
+    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(-input)
     )
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * one_minus_target
+    probability = input.sigmoid()  # probability[*p]
+    wrong = target * (1 - probability) + probability * one_minus_target  # wrong[*p]
     loss = balance * entropy * wrong**gamma
     return loss.mean().to(dtype)
 
@@ -280,12 +289,14 @@ def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * one_minus_target)
+    balance = (alpha * target).add_((1 - alpha) * one_minus_target)  # balance[*p]
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    # entropy[*p]
     entropy = input_target.addcmul_(
         one_minus_target, torch.nn.functional.logsigmoid(-input)
     ).neg_()
-    probability = input.sigmoid()
+    probability = input.sigmoid()  # probability[*p]
+    # wrong[*p]
     wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
     return loss.mean().to(dtype)
@@ -299,14 +310,16 @@ def _sigmoid_focal_loss_mean_backward(ctx, G):
     grad_input = grad_target = None
     one_minus_target = 1 - target
     one_minus_alpha = 1 - alpha
-    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)
-    probability = input.sigmoid()
+    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)  # balance[*p]
+    probability = input.sigmoid()  # probability[*p]
     minus_input = -input
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    # entropy[*p]
     entropy = input_target.addcmul_(
         one_minus_target, torch.nn.functional.logsigmoid(minus_input)
     ).neg_()
     one_minus_probability = 1 - probability
+    # wrong[*p]
     wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
     zeros_like_G = G.new_zeros(()).expand(input.shape)
     G_over_input_size = G / math.prod(input.shape)
@@ -371,14 +384,16 @@ class _SigmoidFocalLossMean(Function):
         grad_input = grad_target = None
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
-        balance = alpha * target + one_minus_alpha * one_minus_target
-        probability = input.sigmoid()
+        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
+        probability = input.sigmoid()  # probability[*p]
         minus_input = -input
+        # entropy[*p]
         entropy = -(
             target * torch.nn.functional.logsigmoid(input)
             + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
         one_minus_probability = 1 - probability
+        # wrong[*p]
         wrong = target * one_minus_probability + probability * one_minus_target
         zeros_like_G = G.new_zeros(()).expand(input.shape)
         G_over_input_size = G / math.prod(input.shape)
@@ -423,20 +438,21 @@ def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_tar
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     one_minus_target = 1 - target
     minus_input = -input
+    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
-    probability = input.sigmoid()
+    probability = input.sigmoid()  # probability[*p]
     one_minus_probability = 1 - probability
-    wrong = target * one_minus_probability + probability * one_minus_target
+    wrong = target * one_minus_probability + probability * one_minus_target  # wrong[*p]
     d_wrong = (
         probability
         * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
         + d_target
     )
     one_minus_alpha = 1 - alpha
-    balance = alpha * target + one_minus_alpha * one_minus_target
+    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
     wrong_to_gamma = wrong**gamma
     gamma_d_wrong = (
         gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
@@ -489,13 +505,14 @@ def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = alpha * target + (1 - alpha) * one_minus_target
+    balance = alpha * target + (1 - alpha) * one_minus_target  # balance[*p]
+    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(-input)
     )
-    probability = input.sigmoid()
-    wrong = target * (1 - probability) + probability * one_minus_target
+    probability = input.sigmoid()  # probability[*p]
+    wrong = target * (1 - probability) + probability * one_minus_target  # wrong[*p]
     loss = balance * entropy * wrong**gamma
     return loss.sum().to(dtype)
 
@@ -504,12 +521,14 @@ def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * one_minus_target)
+    balance = (alpha * target).add_((1 - alpha) * one_minus_target)  # balance[*p]
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    # entropy[*p]
     entropy = input_target.addcmul_(
         one_minus_target, torch.nn.functional.logsigmoid(-input)
     ).neg_()
-    probability = input.sigmoid()
+    probability = input.sigmoid()  # probability[*p]
+    # wrong[*p]
     wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
     loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
     return loss.sum().to(dtype)
@@ -523,14 +542,16 @@ def _sigmoid_focal_loss_sum_backward(ctx, G):
     grad_input = grad_target = None
     one_minus_target = 1 - target
     one_minus_alpha = 1 - alpha
-    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)
-    probability = input.sigmoid()
+    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)  # balance[*p]
+    probability = input.sigmoid()  # probability[*p]
     minus_input = -input
     input_target = torch.nn.functional.logsigmoid(input).mul_(target)
+    # entropy[*p]
     entropy = input_target.addcmul_(
         one_minus_target, torch.nn.functional.logsigmoid(minus_input)
     ).neg_()
     one_minus_probability = 1 - probability
+    # wrong[*p]
     wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
     zeros_like_G = G.new_zeros(()).expand(input.shape)
     wrong_to_gamma = wrong ** (gamma - 1)
@@ -592,14 +613,16 @@ class _SigmoidFocalLossSum(Function):
         grad_input = grad_target = None
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
-        balance = alpha * target + one_minus_alpha * one_minus_target
-        probability = input.sigmoid()
+        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
+        probability = input.sigmoid()  # probability[*p]
         minus_input = -input
+        # entropy[*p]
         entropy = -(
             target * torch.nn.functional.logsigmoid(input)
             + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
         one_minus_probability = 1 - probability
+        # wrong[*p]
         wrong = target * one_minus_probability + probability * one_minus_target
         zeros_like_G = G.new_zeros(()).expand(input.shape)
         wrong_to_gamma = wrong ** (gamma - 1)
@@ -641,20 +664,21 @@ def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_targ
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     one_minus_target = 1 - target
     minus_input = -input
+    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
-    probability = input.sigmoid()
+    probability = input.sigmoid()  # probability[*p]
     one_minus_probability = 1 - probability
-    wrong = target * one_minus_probability + probability * one_minus_target
+    wrong = target * one_minus_probability + probability * one_minus_target  # wrong[*p]
     d_wrong = (
         probability
         * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
         + d_target
     )
     one_minus_alpha = 1 - alpha
-    balance = alpha * target + one_minus_alpha * one_minus_target
+    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
     wrong_to_gamma = wrong**gamma
     gamma_d_wrong = (
         gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()

@@ -54,13 +54,14 @@ def _sliding_window_attention_composed(query, key, value, window):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
     key_below_and_query = (positions_of_key <= positions_of_query) & (
         positions_of_query - positions_of_key < window
     )
     S_or_finfo_wide = torch.where(key_below_and_query, S, torch.finfo(wide).min)
+    # P[*b,i,j]
     P = torch.where(key_below_and_query, torch.softmax(S_or_finfo_wide, -1), 0)
     return P.to(low) @ value
 
@@ -122,7 +123,7 @@ class _SlidingWindowAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = None
-        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
         spread_query = positions_of_query.unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], G)
@@ -130,10 +131,12 @@ class _SlidingWindowAttention(Function):
             spread_query - positions_of_key < window
         )
         S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
+        # P[*b,i,j]
         P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
+            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

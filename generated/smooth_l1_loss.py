@@ -66,7 +66,7 @@ def _smooth_l1_loss_mean_backward(ctx, G):
     beta = ctx.beta
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
-    e = input - target
+    e = input - target  # e[*p]
     sign_e = (
         torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
         if 0 < beta
@@ -105,7 +105,7 @@ class _SmoothL1LossMean(Function):
         beta = ctx.beta
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        e = input - target
+        e = input - target  # e[*p]
         sign_e = (
             torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
         )
@@ -145,7 +145,7 @@ def _smooth_l1_loss_sum_backward(ctx, G):
     beta = ctx.beta
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
-    e = input - target
+    e = input - target  # e[*p]
     sign_e = (
         torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
         if 0 < beta
@@ -179,7 +179,7 @@ class _SmoothL1LossSum(Function):
         beta = ctx.beta
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        e = input - target
+        e = input - target  # e[*p]
         sign_e = (
             torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
         )
@@ -216,7 +216,7 @@ def _smooth_l1_loss_none_backward(ctx, G):
     beta = ctx.beta
     input, target, G = rt.widened(input, target, G)
     grad_input = grad_target = None
-    e = input - target
+    e = input - target  # e[*p]
     sign_e = (
         torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
         if 0 < beta
@@ -250,7 +250,7 @@ class _SmoothL1LossNone(Function):
         beta = ctx.beta
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        e = input - target
+        e = input - target  # e[*p]
         sign_e = (
             torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
         )

@@ -28,7 +28,7 @@ def _softmax_regression_forward(features, weight, bias, targets):
     wide = torch.promote_types(low, torch.float32)
     features, weight, bias = rt.cast(low, features, weight, bias)
     logits = features @ weight.mT + bias
-    F = torch.log_softmax(logits.to(wide), 1)
+    F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits
 
@@ -39,7 +39,7 @@ def _softmax_regression_forward_in_place(features, weight, bias, targets):
     wide = torch.promote_types(low, torch.float32)
     features, weight, bias = rt.cast(low, features, weight, bias)
     logits = torch.addmm(bias, features, weight.mT)
-    F = torch.log_softmax(logits.to(wide), 1)
+    F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits
 
@@ -56,7 +56,7 @@ def _softmax_regression_backward(ctx, G_cost, G_logits):
         1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
     )
     logits_G_cost = G_cost_by_targets.mul_(G_cost / features_shape[0])
-    grad_logits = logits_G_cost.add_(G_logits)
+    grad_logits = logits_G_cost.add_(G_logits)  # grad_logits[n,c]
     if ctx.needs_input_grad[0]:
         grad_features = grad_logits.to(low) @ weight
     if ctx.needs_input_grad[1]:
@@ -101,6 +101,7 @@ class _SoftmaxRegression(Function):
         G_cost_by_targets = torch.softmax(logits, 1).scatter_add(
             1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
         )
+        # grad_logits[n,c]
         grad_logits = G_cost / features_shape[0] * G_cost_by_targets + G_logits
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight

@@ -21,7 +21,8 @@ def _std_forward(A, dim, correction, keepdim):
         return _std_forward_in_place(A, dim, correction, keepdim)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    mu = A.mean(dim)
+    mu = A.mean(dim)  # mu[*p,*q]
+    # variance[*p,*q]
     variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     variance_nonzero = variance != 0
     deviation = torch.where(
@@ -38,7 +39,8 @@ def _std_forward(A, dim, correction, keepdim):
 def _std_forward_in_place(A, dim, correction, keepdim):
     dtype = A.dtype
     A = rt.widened(A)[0]
-    mu = A.mean(dim)
+    mu = A.mean(dim)  # mu[*p,*q]
+    # variance[*p,*q]
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance_nonzero = variance != 0
     deviation = torch.where(variance_nonzero, variance.sqrt(), 0)
@@ -96,7 +98,7 @@ class _Std(Function):
         A, deviation, G = rt.widened(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
-        mu = A.mean(dim)
+        mu = A.mean(dim)  # mu[*p,*q]
         deviation_nonzero = deviation != 0
         A_size_safe_deviation = (A.shape[dim] - correction) * rt.where(
             deviation_nonzero, deviation, 1

@@ -27,7 +27,7 @@ def _take_along_dim_forward(input, indices, dim):
     q_size = math.prod(q_shape)
     input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
     indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
-    at = indices + torch.where(indices < 0, input.shape[1], 0)
+    at = indices + torch.where(indices < 0, input.shape[1], 0)  # at[*p,k,*q]
     return rt.no_view(
         rt.gather(input, 1, at).reshape(
             (*p_shape, indices_shape[len(p_shape)], *q_shape)
@@ -46,7 +46,7 @@ def _take_along_dim_backward(ctx, G):
     q_size = math.prod(q_shape)
     indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
     G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
-    at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
+    at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)  # at[*p,k,*q]
     zeros_like_indices = G.new_zeros(
         (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
     )
@@ -88,6 +88,7 @@ class _TakeAlongDim(Function):
         q_size = math.prod(q_shape)
         indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
         G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
+        # at[*p,k,*q]
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
         zeros_like_indices = G.new_zeros(
             (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])

@@ -70,12 +70,12 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
         )
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = anchor - positive + eps  # towards[n,d]
+    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
@@ -84,12 +84,12 @@ def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps
 def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = anchor - positive + eps  # towards[n,d]
+    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     return loss.mean().to(dtype)
 
@@ -99,12 +99,12 @@ def _triplet_margin_loss_mean_forward_in_place(
 ):
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = (anchor - positive).add_(eps)  # towards[n,d]
+    powers_near = towards.abs_().pow_(p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = (anchor - negative).add_(eps)  # away[n,d]
+    powers_far = away.abs_().pow_(p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     average = loss.mean().to(dtype)
     return average, powers_near, powers_far
@@ -118,28 +118,30 @@ def _triplet_margin_loss_mean_backward(ctx, G):
     given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)
-    far = powers_far ** rt.ieee_divide(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
     p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
+        towards = (anchor - positive).add_(eps)  # towards[n,d]
         powers_near_to_p_nonzero = (
             torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
         )
         G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
         towards_G = towards.abs().pow_(p_minus_one).mul_(G_over_anchor)
+        # grad_towards[n,d]
         grad_towards = rt.where(spread_p_nonzero, towards_G.mul_(towards.sign()), 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
+        away = (anchor - negative).add_(eps)  # away[n,d]
         powers_far_to_p_nonzero = (
             torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
         )
         G_over_anchor_size = -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
         away_G = away.abs().pow_(p_minus_one).mul_(G_over_anchor_size)
+        # grad_away[n,d]
         grad_away = rt.where(spread_p_nonzero, away_G.mul_(away.sign()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
@@ -186,14 +188,14 @@ class _TripletMarginLossMean(Function):
         eps = ctx.eps
         anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps
+        towards = anchor - positive + eps  # towards[n,d]
         abs_towards = towards.abs()
-        powers_near = (abs_towards**p).sum(1)
-        near = powers_near ** rt.ieee_divide(1, p)
-        away = anchor - negative + eps
+        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        away = anchor - negative + eps  # away[n,d]
         abs_away = away.abs()
-        powers_far = (abs_away**p).sum(1)
-        far = powers_far ** rt.ieee_divide(1, p)
+        powers_far = (abs_away**p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
@@ -207,6 +209,7 @@ class _TripletMarginLossMean(Function):
                 torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
             )
             G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
+            # grad_towards[n,d]
             grad_towards = rt.where(
                 spread_p_nonzero,
                 G_over_anchor * abs_towards_to_p_minus_one * towards.sign(),
@@ -220,6 +223,7 @@ class _TripletMarginLossMean(Function):
                 -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
             )
             safe_abs_away = torch.where(spread_p_nonzero, abs_away, 1)
+            # grad_away[n,d]
             grad_away = rt.where(
                 spread_p_nonzero,
                 G_over_anchor_size * safe_abs_away**p_minus_one * away.sign(),
@@ -239,7 +243,7 @@ def _triplet_margin_loss_mean_tangent(
 ):
     given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
+    towards = anchor - positive + eps  # towards[n,d]
     zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
     p_nonzero = p != 0
     p_minus_one = p - 1
@@ -251,12 +255,12 @@ def _triplet_margin_loss_mean_tangent(
         if p_nonzero
         else zeros_like_d_anchor
     )
-    powers_near = (abs_towards**p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
+    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
     abs_away = away.abs()
-    powers_far = (abs_away**p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    powers_far = (abs_away**p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     abs_away_to_p_minus_one = abs_away**p_minus_one
     d_powers_far = (
         p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
@@ -321,12 +325,12 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
         )
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = anchor - positive + eps  # towards[n,d]
+    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
@@ -335,12 +339,12 @@ def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps)
 def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = anchor - positive + eps  # towards[n,d]
+    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     return loss.sum().to(dtype)
 
@@ -350,12 +354,12 @@ def _triplet_margin_loss_sum_forward_in_place(
 ):
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = (anchor - positive).add_(eps)  # towards[n,d]
+    powers_near = towards.abs_().pow_(p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = (anchor - negative).add_(eps)  # away[n,d]
+    powers_far = away.abs_().pow_(p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     total = loss.sum().to(dtype)
     return total, powers_near, powers_far
@@ -369,15 +373,15 @@ def _triplet_margin_loss_sum_backward(ctx, G):
     given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)
-    far = powers_far ** rt.ieee_divide(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
     p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
+        towards = (anchor - positive).add_(eps)  # towards[n,d]
         powers_near_to_p_nonzero = (
             torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
         )
@@ -385,11 +389,12 @@ def _triplet_margin_loss_sum_backward(ctx, G):
         towards_G_powers_near = towards_to_p_minus_one.mul_(
             G * powers_near_to_p_nonzero.unsqueeze(1)
         )
+        # grad_towards[n,d]
         grad_towards = rt.where(
             spread_p_nonzero, towards_G_powers_near.mul_(towards.sign_()), 0
         )
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
+        away = (anchor - negative).add_(eps)  # away[n,d]
         powers_far_to_p_nonzero = (
             torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
         )
@@ -397,6 +402,7 @@ def _triplet_margin_loss_sum_backward(ctx, G):
         away_minus_G = away_to_p_minus_one.mul_(
             -G * powers_far_to_p_nonzero.unsqueeze(1)
         )
+        # grad_away[n,d]
         grad_away = rt.where(spread_p_nonzero, away_minus_G.mul_(away.sign_()), 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
@@ -443,14 +449,14 @@ class _TripletMarginLossSum(Function):
         eps = ctx.eps
         anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps
+        towards = anchor - positive + eps  # towards[n,d]
         abs_towards = towards.abs()
-        powers_near = (abs_towards**p).sum(1)
-        near = powers_near ** rt.ieee_divide(1, p)
-        away = anchor - negative + eps
+        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        away = anchor - negative + eps  # away[n,d]
         abs_away = away.abs()
-        powers_far = (abs_away**p).sum(1)
-        far = powers_far ** rt.ieee_divide(1, p)
+        powers_far = (abs_away**p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
@@ -463,6 +469,7 @@ class _TripletMarginLossSum(Function):
             powers_near_to_p_nonzero = (
                 torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
             )
+            # grad_towards[n,d]
             grad_towards = rt.where(
                 spread_p_nonzero,
                 G
@@ -478,6 +485,7 @@ class _TripletMarginLossSum(Function):
             abs_away_to_p_minus_one = (
                 torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
             )
+            # grad_away[n,d]
             grad_away = rt.where(
                 spread_p_nonzero,
                 -G
@@ -500,7 +508,7 @@ def _triplet_margin_loss_sum_tangent(
 ):
     given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
+    towards = anchor - positive + eps  # towards[n,d]
     zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
     p_nonzero = p != 0
     p_minus_one = p - 1
@@ -512,12 +520,12 @@ def _triplet_margin_loss_sum_tangent(
         if p_nonzero
         else zeros_like_d_anchor
     )
-    powers_near = (abs_towards**p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
+    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
     abs_away = away.abs()
-    powers_far = (abs_away**p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    powers_far = (abs_away**p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     abs_away_to_p_minus_one = abs_away**p_minus_one
     d_powers_far = (
         p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
@@ -580,12 +588,12 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
         )
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = anchor - positive + eps  # towards[n,d]
+    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
 
@@ -593,12 +601,12 @@ def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps
 def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps
-    powers_near = (towards.abs() ** p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    powers_far = (away.abs() ** p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = anchor - positive + eps  # towards[n,d]
+    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     return (near - far + margin).clamp(min=0).to(dtype)
 
 
@@ -607,12 +615,12 @@ def _triplet_margin_loss_none_forward_in_place(
 ):
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)
-    powers_near = towards.abs_().pow_(p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = (anchor - negative).add_(eps)
-    powers_far = away.abs_().pow_(p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = (anchor - positive).add_(eps)  # towards[n,d]
+    powers_near = towards.abs_().pow_(p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = (anchor - negative).add_(eps)  # away[n,d]
+    powers_far = away.abs_().pow_(p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0).to(dtype)
     return loss, powers_near, powers_far
 
@@ -625,15 +633,15 @@ def _triplet_margin_loss_none_backward(ctx, G):
     given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
     anchor, positive, negative, powers_near, powers_far, G = given
     grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)
-    far = powers_far ** rt.ieee_divide(1, p)
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     p_nonzero = p != 0
     p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
     spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
     p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)
+        towards = (anchor - positive).add_(eps)  # towards[n,d]
         powers_near_to_p_nonzero = (
             torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
         )
@@ -641,9 +649,10 @@ def _triplet_margin_loss_none_backward(ctx, G):
         towards_sign_towards = towards_to_p_minus_one.mul_(
             G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
         ).mul_(towards.sign_())
+        # grad_towards[n,d]
         grad_towards = rt.where(spread_p_nonzero, towards_sign_towards, 0)
     if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)
+        away = (anchor - negative).add_(eps)  # away[n,d]
         powers_far_to_p_nonzero = (
             torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
         )
@@ -651,6 +660,7 @@ def _triplet_margin_loss_none_backward(ctx, G):
         away_minus_G_sign_away = away_to_p_minus_one.mul_(
             (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
         ).mul_(away.sign_())
+        # grad_away[n,d]
         grad_away = rt.where(spread_p_nonzero, away_minus_G_sign_away, 0)
     if ctx.needs_input_grad[0]:
         grad_anchor = (
@@ -697,14 +707,14 @@ class _TripletMarginLossNone(Function):
         eps = ctx.eps
         anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps
+        towards = anchor - positive + eps  # towards[n,d]
         abs_towards = towards.abs()
-        powers_near = (abs_towards**p).sum(1)
-        near = powers_near ** rt.ieee_divide(1, p)
-        away = anchor - negative + eps
+        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        away = anchor - negative + eps  # away[n,d]
         abs_away = away.abs()
-        powers_far = (abs_away**p).sum(1)
-        far = powers_far ** rt.ieee_divide(1, p)
+        powers_far = (abs_away**p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
@@ -723,6 +733,7 @@ class _TripletMarginLossNone(Function):
                 * abs_towards_to_p_minus_one
                 * towards.sign()
             )
+            # grad_towards[n,d]
             grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             abs_away_to_p_minus_one = (
@@ -731,6 +742,7 @@ class _TripletMarginLossNone(Function):
             powers_far_to_p_nonzero = (
                 torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
             ).unsqueeze(1)
+            # grad_away[n,d]
             grad_away = rt.where(
                 spread_p_nonzero,
                 (-G).unsqueeze(1)
@@ -753,14 +765,14 @@ def _triplet_margin_loss_none_tangent(
 ):
     given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
+    towards = anchor - positive + eps  # towards[n,d]
     abs_towards = towards.abs()
-    powers_near = (abs_towards**p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
+    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
     abs_away = away.abs()
-    powers_far = (abs_away**p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    powers_far = (abs_away**p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     p_nonzero = p != 0
     near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
     spread_near = near_and_p_nonzero.unsqueeze(1)

@@ -52,12 +52,12 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
+    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
     average = loss.mean().to(dtype)
     return average, u3, whole
@@ -71,11 +71,11 @@ def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
+    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
+    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - (found + smooth) / whole
     return loss.mean().to(dtype)
 
@@ -88,12 +88,12 @@ def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)
-    missed = (1 - probability).mul_(target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = (1 - target).mul_(probability).sum(1)  # wrong[n]
+    missed = (1 - probability).mul_(target).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
     average = loss.mean().to(dtype)
     return average, u3, whole
@@ -110,8 +110,8 @@ def _tversky_loss_mean_backward(ctx, G):
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
-    grad_whole = G * u3 / (input.shape[0] * whole.square())
-    probability = input.sigmoid()
+    grad_whole = G * u3 / (input.shape[0] * whole.square())  # grad_whole[n]
+    probability = input.sigmoid()  # probability[n,*q]
     G_over_whole = G / (input.shape[0] * whole)
     one_minus_alpha = 1 - alpha
     if ctx.needs_input_grad[0]:
@@ -177,13 +177,14 @@ class _TverskyLossMean(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()
+        probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
-        found = (target * probability).sum(1)
+        found = (target * probability).sum(1)  # found[n]
         one_minus_target = 1 - target
-        wrong = (probability * one_minus_target).sum(1)
-        missed = (target * one_minus_probability).sum(1)
-        whole = found + alpha * wrong + beta * missed + smooth
+        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
+        missed = (target * one_minus_probability).sum(1)  # missed[n]
+        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
+        # grad_whole[n]
         grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
         G_over_whole = G / (input.shape[0] * whole)
         if ctx.needs_input_grad[0]:
@@ -216,12 +217,12 @@ def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
+    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
     total = loss.sum().to(dtype)
     return total, u3, whole
@@ -235,11 +236,11 @@ def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
+    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
+    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - (found + smooth) / whole
     return loss.sum().to(dtype)
 
@@ -252,12 +253,12 @@ def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)
-    missed = (1 - probability).mul_(target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = (1 - target).mul_(probability).sum(1)  # wrong[n]
+    missed = (1 - probability).mul_(target).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
     total = loss.sum().to(dtype)
     return total, u3, whole
@@ -274,8 +275,8 @@ def _tversky_loss_sum_backward(ctx, G):
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
-    grad_whole = G * u3 / whole.square()
-    probability = input.sigmoid()
+    grad_whole = G * u3 / whole.square()  # grad_whole[n]
+    probability = input.sigmoid()  # probability[n,*q]
     one_minus_alpha = 1 - alpha
     G_over_whole = G / whole
     if ctx.needs_input_grad[0]:
@@ -341,14 +342,14 @@ class _TverskyLossSum(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()
+        probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
-        found = (target * probability).sum(1)
+        found = (target * probability).sum(1)  # found[n]
         one_minus_target = 1 - target
-        wrong = (probability * one_minus_target).sum(1)
-        missed = (target * one_minus_probability).sum(1)
-        whole = found + alpha * wrong + beta * missed + smooth
-        grad_whole = G * (found + smooth) / whole.square()
+        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
+        missed = (target * one_minus_probability).sum(1)  # missed[n]
+        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
+        grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
         G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
             grad_whole_minus_G_over_whole = (
@@ -380,12 +381,12 @@ def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
+    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = (1 - u3 / whole).to(dtype)
     return loss, u3, whole
 
@@ -398,11 +399,11 @@ def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
-    wrong = (probability * (1 - target)).sum(1)
-    missed = (target * (1 - probability)).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
+    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
+    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     return (1 - (found + smooth) / whole).to(dtype)
 
 
@@ -414,12 +415,12 @@ def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
     target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)
-    missed = (1 - probability).mul_(target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = (1 - target).mul_(probability).sum(1)  # wrong[n]
+    missed = (1 - probability).mul_(target).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = (1 - u3 / whole).to(dtype)
     return loss, u3, whole
 
@@ -435,8 +436,8 @@ def _tversky_loss_none_backward(ctx, G):
     grad_input = grad_target = None
     q_size = math.prod(q_shape)
     input = input.reshape((input_shape[0], q_size))
-    grad_whole = G * u3 / whole.square()
-    probability = input.sigmoid()
+    grad_whole = G * u3 / whole.square()  # grad_whole[n]
+    probability = input.sigmoid()  # probability[n,*q]
     one_minus_alpha = 1 - alpha
     G_over_whole = G / whole
     if ctx.needs_input_grad[0]:
@@ -502,14 +503,14 @@ class _TverskyLossNone(Function):
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()
+        probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
-        found = (target * probability).sum(1)
+        found = (target * probability).sum(1)  # found[n]
         one_minus_target = 1 - target
-        wrong = (probability * one_minus_target).sum(1)
-        missed = (target * one_minus_probability).sum(1)
-        whole = found + alpha * wrong + beta * missed + smooth
-        grad_whole = G * (found + smooth) / whole.square()
+        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
+        missed = (target * one_minus_probability).sum(1)  # missed[n]
+        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
+        grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
         G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
             grad_whole_minus_G_over_whole = (

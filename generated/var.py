@@ -20,7 +20,7 @@ def _var_forward(A, dim, correction, keepdim):
         return _var_forward_in_place(A, dim, correction, keepdim)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    mu = A.mean(dim)
+    mu = A.mean(dim)  # mu[*p,*q]
     variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
     variance = (
         rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
@@ -31,7 +31,7 @@ def _var_forward(A, dim, correction, keepdim):
 def _var_forward_in_place(A, dim, correction, keepdim):
     dtype = A.dtype
     A = rt.widened(A)[0]
-    mu = A.mean(dim)
+    mu = A.mean(dim)  # mu[*p,*q]
     variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
     variance = (
         rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
@@ -80,7 +80,7 @@ class _Var(Function):
         keepdim = ctx.keepdim
         A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
-        mu = A.mean(dim)
+        mu = A.mean(dim)  # mu[*p,*q]
         grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))
         return grad_A, None, None, None
 

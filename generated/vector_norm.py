@@ -24,7 +24,7 @@ def _vector_norm_forward(A, ord, dim, keepdim):
         return _vector_norm_forward_in_place(A, ord, dim, keepdim)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    total = (A.abs() ** ord).sum(dim)
+    total = (A.abs() ** ord).sum(dim)  # total[*p,*q]
     total_nonzero = total != 0
     F = torch.where(
         total_nonzero, torch.where(total_nonzero, total, 1) ** rt.ieee_divide(1, ord), 0
@@ -36,7 +36,7 @@ def _vector_norm_forward(A, ord, dim, keepdim):
 def _vector_norm_forward_in_place(A, ord, dim, keepdim):
     dtype = A.dtype
     A = rt.widened(A)[0]
-    total = A.abs().pow_(ord).sum(dim)
+    total = A.abs().pow_(ord).sum(dim)  # total[*p,*q]
     total_nonzero = total != 0
     F = torch.where(total_nonzero, total ** rt.ieee_divide(1, ord), 0)
     F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
@@ -95,7 +95,7 @@ class _VectorNorm(Function):
         A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         abs_A = A.abs()
-        total = (abs_A**ord).sum(dim)
+        total = (abs_A**ord).sum(dim)  # total[*p,*q]
         ord_nonzero = ord != 0
         total_and_ord_nonzero = (total != 0) & ord_nonzero
         spread_total = total_and_ord_nonzero.unsqueeze(dim)
@@ -114,7 +114,7 @@ class _VectorNorm(Function):
 def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     A, d_A = rt.widened(A, d_A)
     abs_A = A.abs()
-    total = (abs_A**ord).sum(dim)
+    total = (abs_A**ord).sum(dim)  # total[*p,*q]
     ord_nonzero = ord != 0
     total_and_ord_nonzero = (total != 0) & ord_nonzero
     safe_abs_A = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_A, 1)

@@ -26,7 +26,7 @@ def _weight_norm_forward(v, g, dim):
     q_shape = v.shape[dim_axis + 1 :]
     v_shape = v.shape
     v = v.reshape((math.prod(p_shape), v_shape[len(p_shape)], math.prod(q_shape)))
-    norm = v.square().sum((0, 2)).sqrt()
+    norm = v.square().sum((0, 2)).sqrt()  # norm[k]
     output = rt.no_view(
         (g.unsqueeze(1) / norm.unsqueeze(1) * v)
         .reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
@@ -96,7 +96,7 @@ class _WeightNorm(Function):
         q_size = math.prod(q_shape)
         v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
         G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
-        norm = v.square().sum((0, 2)).sqrt()
+        norm = v.square().sum((0, 2)).sqrt()  # norm[k]
         sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
             grad_v = (

@@ -58,6 +58,8 @@ class Line:
     code: Code
     kept: bool = True
     type: TensorType | None = None
+    remark: str = ""
+    """A comment on the line."""
 
 
 def tidy(lines: Sequence[Line], taken: set[str]) -> list[Line]:

@@ -9,7 +9,7 @@ Two values get different words before they get numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from keyword import iskeyword
@@ -53,6 +53,8 @@ class Names:
 
     shown: Collection[str] = ()
     taken: Collection[str] = ()
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """What is written beside the line of a name."""
 
     def in_program(self, program: Program) -> Program:
         """Return the program with names for the values of its bodies."""
@@ -115,7 +117,8 @@ class Names:
             if name != line.name:
                 used.add(name)
                 new[Name(line.name)] = Name(name)
-            result.append(replace(line, name=name, code=code))
+            remark = "" if name in varying else self.remarks.get(name, "")
+            result.append(replace(line, name=name, code=code, remark=remark))
         return result
 
     def _is_vague(self, name: str) -> bool:

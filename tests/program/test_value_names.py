@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from kit.torch_code import torch_code
 
+from derive import parse
+from derive.api import source
+from derive.module.pretty_printer import assigned
 from derive.program.cse import VALUE, Line
 from derive.program.torch_ir import Code, Name, text
 from derive.program.value_names import Names
@@ -99,3 +102,17 @@ def test_a_copy_of_what_changes_stays():
     copy, _, last = Names().in_lines(lines)
     assert copy.code is Name("x") and copy.name != "x"
     assert text(last.code) == f"{copy.name} + x"
+
+
+def test_a_line_of_an_equation_has_its_left_side_beside_it():
+    line = Line("grad_S", torch_code("P * grad_P"))
+    (made,) = Names(remarks={"grad_S": "grad_S[i,j]"}).in_lines([line])
+    assert assigned(made, 8) == ["grad_S = P * grad_P  # grad_S[i,j]"]
+    assert assigned(made, 60) == ["# grad_S[i,j]", "grad_S = P * grad_P"]
+    assert assigned(line, 8) == ["grad_S = P * grad_P"]
+
+
+def test_a_module_says_which_adjoint_a_line_is():
+    text = source(parse("op f(x[i,j]) -> y\nS[i,j] = sin(x[i,j])\ny[i] = sum[j](S[i,j]**3)"))
+    assert "S = x.sin()  # S[i,j]" in text
+    assert "# y[" not in text

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 77_300,
+    "derive": 77_900,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -23,12 +23,12 @@ LIMITS = {
     "derive/lowering": 10_200,
     "derive/module": 4_200,
     "derive/notation": 7_600,
-    "derive/program": 6_000,
+    "derive/program": 6_500,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_000,
-    "tests": 62_100,
+    "tests": 62_200,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 
