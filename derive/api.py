@@ -209,8 +209,8 @@ def source(
 
 def _finished(op: Operation, text: str, standalone: bool) -> str:
     """Return the text of a module in one of its two forms."""
-    text = runtime.standalone(text) if standalone else text
-    return check_code(op.name, with_own_meanings(text, op.name))
+    check_code(op.name, text)
+    return with_own_meanings(runtime.standalone(text) if standalone else text, op.name)
 
 
 def _variant(op: Operation, option: str | None, least: bool, names: Names) -> Variant:

@@ -106,75 +106,21 @@ def addmm(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[i,j]:
+    """Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j].
 
-        output[i,j] = beta·input[i,j] + alpha·Σₖ mat1[i,k]·mat2[k,j]
-
-    Args:
-        input[i, j]: float
-        mat1[i, k]: float
-        mat2[k, j]: float
-        beta: float
-        alpha: float
-
-    Raises:
-        TypeError: input, mat1 or mat2 is not a floating-point tensor; beta or alpha is
-            not a number
-        ValueError: input, mat1 or mat2 has the wrong number of axes; the tensors are on
-            different devices; the sizes of index i, j or k differ; beta or alpha is too
-            large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"addmm: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(mat1, torch.Tensor):
-        raise TypeError(f"addmm: mat1 must be a tensor, not {type(mat1).__name__}")
-    if not isinstance(mat2, torch.Tensor):
-        raise TypeError(f"addmm: mat2 must be a tensor, not {type(mat2).__name__}")
-    if type(beta) is not float:
-        beta = rt.number(beta, "addmm: beta")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "addmm: alpha")
-    if input.dim() != 2:
-        raise ValueError(f"addmm: input must have 2 axes [i, j], not {input.dim()}")
-    if mat1.dim() != 2:
-        raise ValueError(f"addmm: mat1 must have 2 axes [i, k], not {mat1.dim()}")
-    if mat2.dim() != 2:
-        raise ValueError(f"addmm: mat2 must have 2 axes [k, j], not {mat2.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"addmm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not mat1.is_floating_point():
-        raise TypeError(
-            f"addmm: mat1 must be a floating-point tensor, not {mat1.dtype}"
-        )
-    if not mat2.is_floating_point():
-        raise TypeError(
-            f"addmm: mat2 must be a floating-point tensor, not {mat2.dtype}"
-        )
-    if mat1.device != input.device:
-        raise ValueError(
-            f"addmm: mat1 is on {mat1.device}, but input is on {input.device}"
-        )
-    if mat2.device != input.device:
-        raise ValueError(
-            f"addmm: mat2 is on {mat2.device}, but input is on {input.device}"
-        )
-    if mat1.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"addmm: index i has size {input.shape[0]} on axis 0 of input but "
-            f"{mat1.shape[0]} on axis 0 of mat1"
-        )
-    if mat2.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"addmm: index j has size {input.shape[1]} on axis 1 of input but "
-            f"{mat2.shape[1]} on axis 1 of mat2"
-        )
-    if mat2.shape[0] != mat1.shape[1]:
-        raise ValueError(
-            f"addmm: index k has size {mat1.shape[1]} on axis 1 of mat1 but "
-            f"{mat2.shape[0]} on axis 0 of mat2"
-        )
+    beta = beta if type(beta) is float else rt.number(beta, "addmm: beta")
+    alpha = alpha if type(alpha) is float else rt.number(alpha, "addmm: alpha")
+    if (
+        not rt.floating(input, mat1, mat2)
+        or input.dim() != 2
+        or mat1.dim() != 2
+        or mat1.shape[0] != input.shape[0]
+        or mat2.shape != (mat1.shape[1], input.shape[1])
+    ):
+        signature = "input[i,j], mat1[i,k], mat2[k,j]"
+        raise rt.explained("addmm", signature, input, mat1, mat2)
     if torch.compiler.is_compiling():
         input, mat1, mat2 = rt.distinct(input, mat1, mat2)
     if not torch.is_grad_enabled() or rt.forward_mode():

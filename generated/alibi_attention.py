@@ -163,135 +163,24 @@ class _AlibiAttention(Function):
 def alibi_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,h,i,e]:
+    """Returns output[*b,h,i,e] of query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e] and
+    slopes[h].
 
-        S[*b,h,i,j] = slopes[h]·(j − i) + 1/√(size(d))·Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
-        P[*b,h,i,j] = softmax[j | j ≤ i](S[*b,h,i,j])
-        output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
-
-    Args:
-        query[*b, h, i, d]: float
-        key[*b, h, j, d]: float
-        value[*b, h, j, e]: float
-        slopes[h]: float
-
-    Raises:
-        TypeError: query, key, value or slopes is not a floating-point tensor
-        ValueError: query, key, value or slopes has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, h, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: query must be a tensor, not {type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(slopes, torch.Tensor):
-        raise TypeError(
-            f"alibi_attention: slopes must be a tensor, not {type(slopes).__name__}"
-        )
-    if query.dim() < 3:
-        raise ValueError(
-            "alibi_attention: query must have at least 3 axes [*b, h, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 3:
-        raise ValueError(
-            "alibi_attention: key must have at least 3 axes [*b, h, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 3:
-        raise ValueError(
-            "alibi_attention: value must have at least 3 axes [*b, h, j, e], not "
-            f"{value.dim()}"
-        )
-    if slopes.dim() != 1:
-        raise ValueError(
-            f"alibi_attention: slopes must have 1 axis [h], not {slopes.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            f"alibi_attention: query must be a floating-point tensor, not {query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            f"alibi_attention: key must be a floating-point tensor, not {key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            f"alibi_attention: value must be a floating-point tensor, not {value.dtype}"
-        )
-    if not slopes.is_floating_point():
-        raise TypeError(
-            "alibi_attention: slopes must be a floating-point tensor, not "
-            f"{slopes.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"alibi_attention: key is on {key.device}, but query is on {query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"alibi_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    if slopes.device != query.device:
-        raise ValueError(
-            f"alibi_attention: slopes is on {slopes.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-3]
-    if key.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"alibi_attention: key must have {len(b_shape) + 3} axes [*b, h, j, d], not "
-            f"{key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"alibi_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"alibi_attention: value must have {len(b_shape) + 3} axes [*b, h, j, e], "
-            f"not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"alibi_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"alibi_attention: index h has size {query.shape[-3]} on axis -3 of query "
-            f"but {key.shape[-3]} on axis -3 of key"
-        )
-    if value.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"alibi_attention: index h has size {query.shape[-3]} on axis -3 of query "
-            f"but {value.shape[-3]} on axis -3 of value"
-        )
-    if slopes.shape[0] != query.shape[-3]:
-        raise ValueError(
-            f"alibi_attention: index h has size {query.shape[-3]} on axis -3 of query "
-            f"but {slopes.shape[0]} on axis 0 of slopes"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"alibi_attention: index d has size {query.shape[-1]} on axis -1 of query "
-            f"but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"alibi_attention: index j has size {key.shape[-2]} on axis -2 of key but "
-            f"{value.shape[-2]} on axis -2 of value"
-        )
+    if (
+        not rt.floating(query, key, value, slopes)
+        or query.dim() < 3
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+        or slopes.shape != query.shape[-3:-2]
+    ):
+        signature = "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], slopes[h]"
+        raise rt.explained("alibi_attention", signature, query, key, value, slopes)
     if torch.compiler.is_compiling():
         query, key, value, slopes = rt.distinct(query, key, value, slopes)
     if not torch.is_grad_enabled() or rt.forward_mode():

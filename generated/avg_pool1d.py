@@ -59,41 +59,26 @@ class _AvgPool1d(Function):
 
 
 def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.Tensor:
-    """Returns the tensor output[n,c,u]:
+    """Returns output[n,c,u] of input[n,c,t].
 
-        output[n,c,u] = meanₖ(input[n,c,stride·u + k])
-
-    Args:
-        input[n, c, t]: float
-        kernel_size: size of index k
-        stride: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; kernel_size or stride is not an
-            integer
-        ValueError: input has the wrong number of axes; kernel_size or stride is not
-            positive; no value of index u keeps every access in bounds
+    kernel_size is the size of index k. A TypeError or ValueError names the argument
+    that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"avg_pool1d: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "avg_pool1d: kernel_size")
-    if type(stride) is not int:
-        stride = rt.integer(stride, "avg_pool1d: stride")
-    if input.dim() != 3:
-        raise ValueError(
-            f"avg_pool1d: input must have 3 axes [n, c, t], not {input.dim()}"
-        )
-    if kernel_size < 1:
-        raise ValueError(f"avg_pool1d: kernel_size must be positive, not {kernel_size}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"avg_pool1d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if stride < 1:
-        raise ValueError(f"avg_pool1d: stride must be positive, not {stride}")
+    kernel_size = (
+        kernel_size
+        if type(kernel_size) is int
+        else rt.integer(kernel_size, "avg_pool1d: kernel_size")
+    )
+    stride = stride if type(stride) is int else rt.integer(stride, "avg_pool1d: stride")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() != 3
+        or kernel_size < 1
+        or stride < 1
+    ):
+        signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
+        raise rt.explained("avg_pool1d", signature, input, kernel_size, stride)
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError("avg_pool1d: no value of index u keeps every access in bounds")
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -106,95 +106,21 @@ def baddbmm(
     beta: float = 1,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[m,i,j]:
+    """Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j].
 
-        output[m,i,j] = beta·input[m,i,j] + alpha·Σₖ batch1[m,i,k]·batch2[m,k,j]
-
-    Args:
-        input[m, i, j]: float
-        batch1[m, i, k]: float
-        batch2[m, k, j]: float
-        beta: float
-        alpha: float
-
-    Raises:
-        TypeError: input, batch1 or batch2 is not a floating-point tensor; beta or alpha
-            is not a number
-        ValueError: input, batch1 or batch2 has the wrong number of axes; the tensors
-            are on different devices; the sizes of index m, i, j or k differ; beta or
-            alpha is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"baddbmm: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(batch1, torch.Tensor):
-        raise TypeError(
-            f"baddbmm: batch1 must be a tensor, not {type(batch1).__name__}"
-        )
-    if not isinstance(batch2, torch.Tensor):
-        raise TypeError(
-            f"baddbmm: batch2 must be a tensor, not {type(batch2).__name__}"
-        )
-    if type(beta) is not float:
-        beta = rt.number(beta, "baddbmm: beta")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "baddbmm: alpha")
-    if input.dim() != 3:
-        raise ValueError(
-            f"baddbmm: input must have 3 axes [m, i, j], not {input.dim()}"
-        )
-    if batch1.dim() != 3:
-        raise ValueError(
-            f"baddbmm: batch1 must have 3 axes [m, i, k], not {batch1.dim()}"
-        )
-    if batch2.dim() != 3:
-        raise ValueError(
-            f"baddbmm: batch2 must have 3 axes [m, k, j], not {batch2.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"baddbmm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not batch1.is_floating_point():
-        raise TypeError(
-            f"baddbmm: batch1 must be a floating-point tensor, not {batch1.dtype}"
-        )
-    if not batch2.is_floating_point():
-        raise TypeError(
-            f"baddbmm: batch2 must be a floating-point tensor, not {batch2.dtype}"
-        )
-    if batch1.device != input.device:
-        raise ValueError(
-            f"baddbmm: batch1 is on {batch1.device}, but input is on {input.device}"
-        )
-    if batch2.device != input.device:
-        raise ValueError(
-            f"baddbmm: batch2 is on {batch2.device}, but input is on {input.device}"
-        )
-    if batch1.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"baddbmm: index m has size {input.shape[0]} on axis 0 of input but "
-            f"{batch1.shape[0]} on axis 0 of batch1"
-        )
-    if batch2.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"baddbmm: index m has size {input.shape[0]} on axis 0 of input but "
-            f"{batch2.shape[0]} on axis 0 of batch2"
-        )
-    if batch1.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"baddbmm: index i has size {input.shape[1]} on axis 1 of input but "
-            f"{batch1.shape[1]} on axis 1 of batch1"
-        )
-    if batch2.shape[2] != input.shape[2]:
-        raise ValueError(
-            f"baddbmm: index j has size {input.shape[2]} on axis 2 of input but "
-            f"{batch2.shape[2]} on axis 2 of batch2"
-        )
-    if batch2.shape[1] != batch1.shape[2]:
-        raise ValueError(
-            f"baddbmm: index k has size {batch1.shape[2]} on axis 2 of batch1 but "
-            f"{batch2.shape[1]} on axis 1 of batch2"
-        )
+    beta = beta if type(beta) is float else rt.number(beta, "baddbmm: beta")
+    alpha = alpha if type(alpha) is float else rt.number(alpha, "baddbmm: alpha")
+    if (
+        not rt.floating(input, batch1, batch2)
+        or input.dim() != 3
+        or batch1.dim() != 3
+        or batch1.shape[:2] != input.shape[:2]
+        or batch2.shape != (input.shape[0], batch1.shape[2], input.shape[2])
+    ):
+        signature = "input[m,i,j], batch1[m,i,k], batch2[m,k,j]"
+        raise rt.explained("baddbmm", signature, input, batch1, batch2)
     if torch.compiler.is_compiling():
         input, batch1, batch2 = rt.distinct(input, batch1, batch2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -169,89 +169,27 @@ def batch_norm(
     eps: float = 1e-05,
     correction: float = 0,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,c,*q]:
+    """Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
+    (None means zeros).
 
-        mu[c] = mean[n,*q](input[n,c,*q])
-        var[c] = 1/(size(n)·size(q) − correction)·Σ[n,*q] (input[n,c,*q] − mu[c])²
-        xhat[n,c,*q] = (input[n,c,*q] − mu[c])/√(var[c] + eps)
-        output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
-
-    Args:
-        input[n, c, *q]: float
-        weight[c]: float; None means ones
-        bias[c]: float; None means zeros
-        eps: float
-        correction: float
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; eps or
-            correction is not a number
-        ValueError: input, weight or bias has the wrong number of axes; eps is not
-            greater than 0; the tensors are on different devices; the sizes of index c
-            differ; eps or correction is too large for float64
+    eps is greater than 0. A TypeError or ValueError names the argument that does not
+    fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"batch_norm: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "batch_norm: eps")
-    if type(correction) is not float:
-        correction = rt.number(correction, "batch_norm: correction")
-    if input.dim() < 2:
-        raise ValueError(
-            f"batch_norm: input must have at least 2 axes [n, c, *q], not {input.dim()}"
-        )
-    if not eps > 0:
-        raise ValueError(f"batch_norm: eps must be greater than 0, not {eps}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"batch_norm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"batch_norm: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"batch_norm: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "batch_norm: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"batch_norm: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"batch_norm: index c has size {input.shape[1]} on axis 1 of input but "
-                f"{weight.shape[0]} on axis 0 of weight"
-            )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"batch_norm: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(f"batch_norm: bias must have 1 axis [c], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"batch_norm: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"batch_norm: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"batch_norm: index c has size {input.shape[1]} on axis 1 of input but "
-                f"{bias.shape[0]} on axis 0 of bias"
-            )
+    eps = eps if type(eps) is float else rt.number(eps, "batch_norm: eps")
+    correction = (
+        correction
+        if type(correction) is float
+        else rt.number(correction, "batch_norm: correction")
+    )
+    if (
+        not rt.floating_if_given(input, weight, bias)
+        or input.dim() < 2
+        or not eps > 0
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or (bias is not None and bias.shape != input.shape[1:2])
+    ):
+        signature = "input[n,c,*q], weight[c]=None, bias[c]=None; eps>0"
+        raise rt.explained("batch_norm", signature, input, weight, bias, eps)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():

@@ -219,142 +219,34 @@ def batch_norm_inference(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,c,*q]:
+    """Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
+    (None means ones) and bias[c] (None means zeros).
 
-        xhat[n,c,*q] = (input[n,c,*q] − running_mean[c])/√(running_var[c] + eps)
-        output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
-
-    Args:
-        input[n, c, *q]: float
-        running_mean[c]: float
-        running_var[c]: float
-        weight[c]: float; None means ones
-        bias[c]: float; None means zeros
-        eps: float
-
-    Raises:
-        TypeError: input, running_mean, running_var, weight or bias is not a
-            floating-point tensor; eps is not a number
-        ValueError: input, running_mean, running_var, weight or bias has the wrong
-            number of axes; the tensors are on different devices; the sizes of index c
-            differ; eps is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"batch_norm_inference: input must be a tensor, not {type(input).__name__}"
+    eps = eps if type(eps) is float else rt.number(eps, "batch_norm_inference: eps")
+    if (
+        not rt.floating(input, running_mean, running_var)
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() < 2
+        or running_mean.shape != input.shape[1:2]
+        or running_var.shape != input.shape[1:2]
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or (bias is not None and bias.shape != input.shape[1:2])
+    ):
+        signature = (
+            "input[n,c,*q], running_mean[c], running_var[c], weight[c]=None, "
+            "bias[c]=None"
         )
-    if not isinstance(running_mean, torch.Tensor):
-        raise TypeError(
-            "batch_norm_inference: running_mean must be a tensor, not "
-            f"{type(running_mean).__name__}"
+        raise rt.explained(
+            "batch_norm_inference",
+            signature,
+            input,
+            running_mean,
+            running_var,
+            weight,
+            bias,
         )
-    if not isinstance(running_var, torch.Tensor):
-        raise TypeError(
-            "batch_norm_inference: running_var must be a tensor, not "
-            f"{type(running_var).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "batch_norm_inference: eps")
-    if input.dim() < 2:
-        raise ValueError(
-            "batch_norm_inference: input must have at least 2 axes [n, c, *q], not "
-            f"{input.dim()}"
-        )
-    if running_mean.dim() != 1:
-        raise ValueError(
-            "batch_norm_inference: running_mean must have 1 axis [c], not "
-            f"{running_mean.dim()}"
-        )
-    if running_var.dim() != 1:
-        raise ValueError(
-            "batch_norm_inference: running_var must have 1 axis [c], not "
-            f"{running_var.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not running_mean.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: running_mean must be a floating-point tensor, not "
-            f"{running_mean.dtype}"
-        )
-    if not running_var.is_floating_point():
-        raise TypeError(
-            "batch_norm_inference: running_var must be a floating-point tensor, not "
-            f"{running_var.dtype}"
-        )
-    if running_mean.device != input.device:
-        raise ValueError(
-            f"batch_norm_inference: running_mean is on {running_mean.device}, but input "
-            f"is on {input.device}"
-        )
-    if running_var.device != input.device:
-        raise ValueError(
-            f"batch_norm_inference: running_var is on {running_var.device}, but input "
-            f"is on {input.device}"
-        )
-    if running_mean.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-            f"input but {running_mean.shape[0]} on axis 0 of running_mean"
-        )
-    if running_var.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-            f"input but {running_var.shape[0]} on axis 0 of running_var"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "batch_norm_inference: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"batch_norm_inference: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "batch_norm_inference: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"batch_norm_inference: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-                f"input but {weight.shape[0]} on axis 0 of weight"
-            )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                "batch_norm_inference: bias must be a tensor, not "
-                f"{type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(
-                f"batch_norm_inference: bias must have 1 axis [c], not {bias.dim()}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                "batch_norm_inference: bias must be a floating-point tensor, not "
-                f"{bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"batch_norm_inference: bias is on {bias.device}, but input is on "
-                f"{input.device}"
-            )
-        if bias.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"batch_norm_inference: index c has size {input.shape[1]} on axis 1 of "
-                f"input but {bias.shape[0]} on axis 0 of bias"
-            )
     if torch.compiler.is_compiling():
         given = rt.distinct(input, running_mean, running_var, weight, bias)
         input, running_mean, running_var, weight, bias = given

@@ -106,106 +106,24 @@ def bilinear(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,k]:
+    """Returns output[*b,k] of input1[*b,i], input2[*b,j], weight[k,i,j] and bias[k] (None
+    means zeros).
 
-        output[*b,k] = bias[k] + Σᵢⱼ input1[*b,i]·input2[*b,j]·weight[k,i,j]
-
-    Args:
-        input1[*b, i]: float
-        input2[*b, j]: float
-        weight[k, i, j]: float
-        bias[k]: float; None means zeros
-
-    Raises:
-        TypeError: input1, input2, weight or bias is not a floating-point tensor
-        ValueError: input1, input2, weight or bias has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, i, j or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input1, torch.Tensor):
-        raise TypeError(
-            f"bilinear: input1 must be a tensor, not {type(input1).__name__}"
-        )
-    if not isinstance(input2, torch.Tensor):
-        raise TypeError(
-            f"bilinear: input2 must be a tensor, not {type(input2).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"bilinear: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if input1.dim() < 1:
-        raise ValueError(
-            f"bilinear: input1 must have at least 1 axis [*b, i], not {input1.dim()}"
-        )
-    if input2.dim() < 1:
-        raise ValueError(
-            f"bilinear: input2 must have at least 1 axis [*b, j], not {input2.dim()}"
-        )
-    if weight.dim() != 3:
-        raise ValueError(
-            f"bilinear: weight must have 3 axes [k, i, j], not {weight.dim()}"
-        )
-    if not input1.is_floating_point():
-        raise TypeError(
-            f"bilinear: input1 must be a floating-point tensor, not {input1.dtype}"
-        )
-    if not input2.is_floating_point():
-        raise TypeError(
-            f"bilinear: input2 must be a floating-point tensor, not {input2.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"bilinear: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if input2.device != input1.device:
-        raise ValueError(
-            f"bilinear: input2 is on {input2.device}, but input1 is on {input1.device}"
-        )
-    if weight.device != input1.device:
-        raise ValueError(
-            f"bilinear: weight is on {weight.device}, but input1 is on {input1.device}"
-        )
-    b_shape = input1.shape[:-1]
-    if input2.dim() != len(b_shape) + 1:
-        raise ValueError(
-            f"bilinear: input2 must have {len(b_shape) + 1} axes [*b, j], not "
-            f"{input2.dim()}"
-        )
-    if input2.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"bilinear: index *b has shape {tuple(b_shape)} in input1 but "
-            f"{tuple(input2.shape[: len(b_shape)])} in input2, from axis 0 on"
-        )
-    if weight.shape[1] != input1.shape[-1]:
-        raise ValueError(
-            f"bilinear: index i has size {input1.shape[-1]} on axis -1 of input1 but "
-            f"{weight.shape[1]} on axis 1 of weight"
-        )
-    if weight.shape[2] != input2.shape[-1]:
-        raise ValueError(
-            f"bilinear: index j has size {input2.shape[-1]} on axis -1 of input2 but "
-            f"{weight.shape[2]} on axis 2 of weight"
-        )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"bilinear: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(f"bilinear: bias must have 1 axis [k], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"bilinear: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input1.device:
-            raise ValueError(
-                f"bilinear: bias is on {bias.device}, but input1 is on {input1.device}"
-            )
-        if bias.shape[0] != weight.shape[0]:
-            raise ValueError(
-                f"bilinear: index k has size {weight.shape[0]} on axis 0 of weight but "
-                f"{bias.shape[0]} on axis 0 of bias"
-            )
+    if (
+        not rt.floating(input1, input2, weight)
+        or not rt.floating_if_given(input1, bias)
+        or input1.dim() < 1
+        or weight.dim() != 3
+        or input2.dim() != input1.dim()
+        or input2.shape[:-1] != input1.shape[:-1]
+        or weight.shape[1] != input1.shape[-1]
+        or weight.shape[2] != input2.shape[-1]
+        or (bias is not None and bias.shape != weight.shape[:1])
+    ):
+        signature = "input1[*b,i], input2[*b,j], weight[k,i,j], bias[k]=None"
+        raise rt.explained("bilinear", signature, input1, input2, weight, bias)
     if torch.compiler.is_compiling():
         input1, input2, weight, bias = rt.distinct(input1, input2, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -413,89 +413,22 @@ def binary_cross_entropy(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p],
+    target[*p] and weight[*p] (None means ones).
 
-        loss[*p] = −weight[*p]·((1 − target[*p])·max(log(1 − input[*p]), −100) + target[*p]·max(log(input[*p]), −100))
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        weight[*p]: float; None means ones
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, target or weight is not a floating-point tensor
-        ValueError: the tensors are on different devices; target or weight has the wrong
-            number of axes; the sizes of index *p differ; reduction is not one of its
-            options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"binary_cross_entropy: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"binary_cross_entropy: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "binary_cross_entropy: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "binary_cross_entropy: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"binary_cross_entropy: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.dim() != len(p_shape):
-            raise ValueError(
-                f"binary_cross_entropy: weight must have {len(p_shape)} axes [*p], not "
-                f"{weight.dim()}"
-            )
-        if weight.shape != p_shape:
-            raise ValueError(
-                f"binary_cross_entropy: index *p has shape {tuple(p_shape)} in input "
-                f"but {tuple(weight.shape)} in weight, from axis 0 on"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "binary_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+    if (
+        target is None
+        or not rt.floating_if_given(input, target, weight)
+        or target.shape != input.shape
+        or (weight is not None and weight.shape != input.shape)
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p], weight[*p]=None; reduction in mean|sum|none"
+        raise rt.explained(
+            "binary_cross_entropy", signature, input, target, weight, reduction
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

@@ -506,143 +506,34 @@ def binary_cross_entropy_with_logits(
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p,c] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p,c] ("none") of
+    input[*p,c], target[*p,c], weight[*p,c] (None means ones) and pos_weight[c] (None
+    means ones).
 
-        loss[*p,c] = −weight[*p,c]·((1 − target[*p,c])·logsigmoid(−input[*p,c]) + target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]))
-        average = mean[*p,c](loss[*p,c])
-        total = Σ[*p,c] loss[*p,c]
-
-    Args:
-        input[*p, c]: float
-        target[*p, c]: float
-        weight[*p, c]: float; None means ones
-        pos_weight[c]: float; None means ones
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, target, weight or pos_weight is not a floating-point tensor
-        ValueError: input, target, weight or pos_weight has the wrong number of axes;
-            the tensors are on different devices; the sizes of index *p or c differ;
-            reduction is not one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy_with_logits: input must be a tensor, not "
-            f"{type(input).__name__}"
+    if (
+        target is None
+        or not rt.floating_if_given(input, target, weight, pos_weight)
+        or input.dim() < 1
+        or target.shape != input.shape
+        or (weight is not None and weight.shape != input.shape)
+        or (pos_weight is not None and pos_weight.shape != input.shape[-1:])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[*p,c], target[*p,c], weight[*p,c]=None, pos_weight[c]=None; "
+            "reduction in mean|sum|none"
         )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "binary_cross_entropy_with_logits: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if input.dim() < 1:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: input must have at least 1 axis [*p, "
-            f"c], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: target must have at least 1 axis [*p, "
-            f"c], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy_with_logits: input must be a floating-point tensor, "
-            f"not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "binary_cross_entropy_with_logits: target must be a floating-point tensor, "
-            f"not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: target is on {target.device}, but input "
-            f"is on {input.device}"
-        )
-    p_shape = input.shape[:-1]
-    if target.dim() != len(p_shape) + 1:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: target must have {len(p_shape) + 1} "
-            f"axes [*p, c], not {target.dim()}"
-        )
-    if target.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} in "
-            f"input but {tuple(target.shape[: len(p_shape)])} in target, from axis 0 on"
-        )
-    if target.shape[-1] != input.shape[-1]:
-        raise ValueError(
-            f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} on "
-            f"axis -1 of input but {target.shape[-1]} on axis -1 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "binary_cross_entropy_with_logits: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() < 1:
-            raise ValueError(
-                "binary_cross_entropy_with_logits: weight must have at least 1 axis "
-                f"[*p, c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "binary_cross_entropy_with_logits: weight must be a floating-point "
-                f"tensor, not {weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: weight is on {weight.device}, but "
-                f"input is on {input.device}"
-            )
-        if weight.dim() != len(p_shape) + 1:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: weight must have {len(p_shape) + 1} "
-                f"axes [*p, c], not {weight.dim()}"
-            )
-        if weight.shape[: len(p_shape)] != p_shape:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: index *p has shape {tuple(p_shape)} "
-                f"in input but {tuple(weight.shape[: len(p_shape)])} in weight, from "
-                "axis 0 on"
-            )
-        if weight.shape[-1] != input.shape[-1]:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} "
-                f"on axis -1 of input but {weight.shape[-1]} on axis -1 of weight"
-            )
-    if pos_weight is not None:
-        if not isinstance(pos_weight, torch.Tensor):
-            raise TypeError(
-                "binary_cross_entropy_with_logits: pos_weight must be a tensor, not "
-                f"{type(pos_weight).__name__}"
-            )
-        if pos_weight.dim() != 1:
-            raise ValueError(
-                "binary_cross_entropy_with_logits: pos_weight must have 1 axis [c], "
-                f"not {pos_weight.dim()}"
-            )
-        if not pos_weight.is_floating_point():
-            raise TypeError(
-                "binary_cross_entropy_with_logits: pos_weight must be a floating-point "
-                f"tensor, not {pos_weight.dtype}"
-            )
-        if pos_weight.device != input.device:
-            raise ValueError(
-                "binary_cross_entropy_with_logits: pos_weight is on "
-                f"{pos_weight.device}, but input is on {input.device}"
-            )
-        if pos_weight.shape[0] != input.shape[-1]:
-            raise ValueError(
-                f"binary_cross_entropy_with_logits: index c has size {input.shape[-1]} "
-                f"on axis -1 of input but {pos_weight.shape[0]} on axis 0 of pos_weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "binary_cross_entropy_with_logits: reduction must be one of 'mean', 'sum', "
-            f"'none', not {reduction!r}"
+        raise rt.explained(
+            "binary_cross_entropy_with_logits",
+            signature,
+            input,
+            target,
+            weight,
+            pos_weight,
+            reduction,
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

@@ -83,84 +83,26 @@ def causal_conv1d(
     *,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,o,t]:
+    """Returns output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
 
-        output[n,o,t] = bias[o] + Σ[c,k | t − dilation·k ≥ 0] input[n,c,t − dilation·k]·weight[o,c,k]
-
-    Args:
-        input[n, c, t]: float
-        weight[o, c, k]: float
-        bias[o]: float; None means zeros
-        dilation: int
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; dilation is not
-            an integer
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; the sizes of index c or o differ; dilation is not
-            positive
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"causal_conv1d: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"causal_conv1d: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "causal_conv1d: dilation")
-    if input.dim() != 3:
-        raise ValueError(
-            f"causal_conv1d: input must have 3 axes [n, c, t], not {input.dim()}"
-        )
-    if weight.dim() != 3:
-        raise ValueError(
-            f"causal_conv1d: weight must have 3 axes [o, c, k], not {weight.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"causal_conv1d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"causal_conv1d: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"causal_conv1d: weight is on {weight.device}, but input is on "
-            f"{input.device}"
-        )
-    if weight.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"causal_conv1d: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[1]} on axis 1 of weight"
-        )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"causal_conv1d: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(
-                f"causal_conv1d: bias must have 1 axis [o], not {bias.dim()}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"causal_conv1d: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"causal_conv1d: bias is on {bias.device}, but input is on "
-                f"{input.device}"
-            )
-        if bias.shape[0] != weight.shape[0]:
-            raise ValueError(
-                f"causal_conv1d: index o has size {weight.shape[0]} on axis 0 of weight "
-                f"but {bias.shape[0]} on axis 0 of bias"
-            )
-    if dilation < 1:
-        raise ValueError(f"causal_conv1d: dilation must be positive, not {dilation}")
+    dilation = (
+        dilation
+        if type(dilation) is int
+        else rt.integer(dilation, "causal_conv1d: dilation")
+    )
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() != 3
+        or weight.dim() != 3
+        or weight.shape[1] != input.shape[1]
+        or (bias is not None and bias.shape != weight.shape[:1])
+        or dilation < 1
+    ):
+        signature = "input[n,c,t], weight[o,c,k], bias[o]=None; dilation is positive"
+        raise rt.explained("causal_conv1d", signature, input, weight, bias, dilation)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -150,109 +150,22 @@ class _CausalLinearAttention(Function):
 def causal_linear_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,i,e]:
+    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
 
-        phi[*b,i,d] = where(query[*b,i,d] > 0, query[*b,i,d] + 1, exp(query[*b,i,d]))
-        psi[*b,j,d] = where(key[*b,j,d] > 0, key[*b,j,d] + 1, exp(key[*b,j,d]))
-        S[*b,i,j] = where(i ≥ j, Σ[d] phi[*b,i,d]·psi[*b,j,d], 0)
-        total[*b,i] = Σⱼ S[*b,i,j]
-        output[*b,i,e] = 1/total[*b,i]·Σⱼ S[*b,i,j]·value[*b,j,e]
-
-    Args:
-        query[*b, i, d]: float
-        key[*b, j, d]: float
-        value[*b, j, e]: float
-
-    Raises:
-        TypeError: query, key or value is not a floating-point tensor
-        ValueError: query, key or value has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *b, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            "causal_linear_attention: query must be a tensor, not "
-            f"{type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"causal_linear_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            "causal_linear_attention: value must be a tensor, not "
-            f"{type(value).__name__}"
-        )
-    if query.dim() < 2:
-        raise ValueError(
-            "causal_linear_attention: query must have at least 2 axes [*b, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 2:
-        raise ValueError(
-            "causal_linear_attention: key must have at least 2 axes [*b, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 2:
-        raise ValueError(
-            "causal_linear_attention: value must have at least 2 axes [*b, j, e], not "
-            f"{value.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "causal_linear_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            "causal_linear_attention: key must be a floating-point tensor, not "
-            f"{key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "causal_linear_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"causal_linear_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"causal_linear_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-2]
-    if key.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"causal_linear_attention: key must have {len(b_shape) + 2} axes [*b, j, "
-            f"d], not {key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"causal_linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"causal_linear_attention: value must have {len(b_shape) + 2} axes [*b, j, "
-            f"e], not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"causal_linear_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"causal_linear_attention: index d has size {query.shape[-1]} on axis -1 of "
-            f"query but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"causal_linear_attention: index j has size {key.shape[-2]} on axis -2 of "
-            f"key but {value.shape[-2]} on axis -2 of value"
-        )
+    if (
+        not rt.floating(query, key, value)
+        or query.dim() < 2
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+    ):
+        signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
+        raise rt.explained("causal_linear_attention", signature, query, key, value)
     if torch.compiler.is_compiling():
         query, key, value = rt.distinct(query, key, value)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -173,106 +173,21 @@ class _CausalSelfAttention(Function):
 def causal_self_attention(
     x: torch.Tensor, Wq: torch.Tensor, Wk: torch.Tensor, Wv: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[n,i,e]:
+    """Returns output[n,i,e] of x[n,i,k], Wq[d,k], Wk[d,k] and Wv[e,k].
 
-        Q[n,i,d] = Σₖ x[n,i,k]·Wq[d,k]
-        K[n,j,d] = Σₖ x[n,j,k]·Wk[d,k]
-        V[n,j,e] = Σₖ x[n,j,k]·Wv[e,k]
-        S[n,i,j] = 1/√(size(d))·Σ[d] Q[n,i,d]·K[n,j,d]
-        P[n,i,j] = softmax[j | j ≤ i](S[n,i,j])
-        output[n,i,e] = Σⱼ P[n,i,j]·V[n,j,e]
-
-    Args:
-        x[n, i, k]: float
-        Wq[d, k]: float
-        Wk[d, k]: float
-        Wv[e, k]: float
-
-    Raises:
-        TypeError: x, Wq, Wk or Wv is not a floating-point tensor
-        ValueError: x, Wq, Wk or Wv has the wrong number of axes; the tensors are on
-            different devices; the sizes of index k or d differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(
-            f"causal_self_attention: x must be a tensor, not {type(x).__name__}"
-        )
-    if not isinstance(Wq, torch.Tensor):
-        raise TypeError(
-            f"causal_self_attention: Wq must be a tensor, not {type(Wq).__name__}"
-        )
-    if not isinstance(Wk, torch.Tensor):
-        raise TypeError(
-            f"causal_self_attention: Wk must be a tensor, not {type(Wk).__name__}"
-        )
-    if not isinstance(Wv, torch.Tensor):
-        raise TypeError(
-            f"causal_self_attention: Wv must be a tensor, not {type(Wv).__name__}"
-        )
-    if x.dim() != 3:
-        raise ValueError(
-            f"causal_self_attention: x must have 3 axes [n, i, k], not {x.dim()}"
-        )
-    if Wq.dim() != 2:
-        raise ValueError(
-            f"causal_self_attention: Wq must have 2 axes [d, k], not {Wq.dim()}"
-        )
-    if Wk.dim() != 2:
-        raise ValueError(
-            f"causal_self_attention: Wk must have 2 axes [d, k], not {Wk.dim()}"
-        )
-    if Wv.dim() != 2:
-        raise ValueError(
-            f"causal_self_attention: Wv must have 2 axes [e, k], not {Wv.dim()}"
-        )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"causal_self_attention: x must be a floating-point tensor, not {x.dtype}"
-        )
-    if not Wq.is_floating_point():
-        raise TypeError(
-            f"causal_self_attention: Wq must be a floating-point tensor, not {Wq.dtype}"
-        )
-    if not Wk.is_floating_point():
-        raise TypeError(
-            f"causal_self_attention: Wk must be a floating-point tensor, not {Wk.dtype}"
-        )
-    if not Wv.is_floating_point():
-        raise TypeError(
-            f"causal_self_attention: Wv must be a floating-point tensor, not {Wv.dtype}"
-        )
-    if Wq.device != x.device:
-        raise ValueError(
-            f"causal_self_attention: Wq is on {Wq.device}, but x is on {x.device}"
-        )
-    if Wk.device != x.device:
-        raise ValueError(
-            f"causal_self_attention: Wk is on {Wk.device}, but x is on {x.device}"
-        )
-    if Wv.device != x.device:
-        raise ValueError(
-            f"causal_self_attention: Wv is on {Wv.device}, but x is on {x.device}"
-        )
-    if Wq.shape[1] != x.shape[2]:
-        raise ValueError(
-            f"causal_self_attention: index k has size {x.shape[2]} on axis 2 of x but "
-            f"{Wq.shape[1]} on axis 1 of Wq"
-        )
-    if Wk.shape[1] != x.shape[2]:
-        raise ValueError(
-            f"causal_self_attention: index k has size {x.shape[2]} on axis 2 of x but "
-            f"{Wk.shape[1]} on axis 1 of Wk"
-        )
-    if Wv.shape[1] != x.shape[2]:
-        raise ValueError(
-            f"causal_self_attention: index k has size {x.shape[2]} on axis 2 of x but "
-            f"{Wv.shape[1]} on axis 1 of Wv"
-        )
-    if Wk.shape[0] != Wq.shape[0]:
-        raise ValueError(
-            f"causal_self_attention: index d has size {Wq.shape[0]} on axis 0 of Wq but "
-            f"{Wk.shape[0]} on axis 0 of Wk"
-        )
+    if (
+        not rt.floating(x, Wq, Wk, Wv)
+        or x.dim() != 3
+        or Wq.dim() != 2
+        or Wv.dim() != 2
+        or Wq.shape[1] != x.shape[2]
+        or Wk.shape != (Wq.shape[0], x.shape[2])
+        or Wv.shape[1] != x.shape[2]
+    ):
+        signature = "x[n,i,k], Wq[d,k], Wk[d,k], Wv[e,k]"
+        raise rt.explained("causal_self_attention", signature, x, Wq, Wk, Wv)
     if torch.compiler.is_compiling():
         x, Wq, Wk, Wv = rt.distinct(x, Wq, Wk, Wv)
     if rt.forward_mode():

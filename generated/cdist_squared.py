@@ -139,59 +139,19 @@ class _CdistSquared(Function):
 
 
 def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor D[*b,i,j]:
+    """Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 
-        D[*b,i,j] = Σₖ (x1[*b,i,k] − x2[*b,j,k])²
-
-    Args:
-        x1[*b, i, k]: float
-        x2[*b, j, k]: float
-
-    Raises:
-        TypeError: x1 or x2 is not a floating-point tensor
-        ValueError: x1 or x2 has the wrong number of axes; the tensors are on different
-            devices; the sizes of index *b or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x1, torch.Tensor):
-        raise TypeError(f"cdist_squared: x1 must be a tensor, not {type(x1).__name__}")
-    if not isinstance(x2, torch.Tensor):
-        raise TypeError(f"cdist_squared: x2 must be a tensor, not {type(x2).__name__}")
-    if x1.dim() < 2:
-        raise ValueError(
-            f"cdist_squared: x1 must have at least 2 axes [*b, i, k], not {x1.dim()}"
-        )
-    if x2.dim() < 2:
-        raise ValueError(
-            f"cdist_squared: x2 must have at least 2 axes [*b, j, k], not {x2.dim()}"
-        )
-    if not x1.is_floating_point():
-        raise TypeError(
-            f"cdist_squared: x1 must be a floating-point tensor, not {x1.dtype}"
-        )
-    if not x2.is_floating_point():
-        raise TypeError(
-            f"cdist_squared: x2 must be a floating-point tensor, not {x2.dtype}"
-        )
-    if x2.device != x1.device:
-        raise ValueError(
-            f"cdist_squared: x2 is on {x2.device}, but x1 is on {x1.device}"
-        )
-    b_shape = x1.shape[:-2]
-    if x2.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"cdist_squared: x2 must have {len(b_shape) + 2} axes [*b, j, k], not "
-            f"{x2.dim()}"
-        )
-    if x2.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"cdist_squared: index *b has shape {tuple(b_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(b_shape)])} in x2, from axis 0 on"
-        )
-    if x2.shape[-1] != x1.shape[-1]:
-        raise ValueError(
-            f"cdist_squared: index k has size {x1.shape[-1]} on axis -1 of x1 but "
-            f"{x2.shape[-1]} on axis -1 of x2"
-        )
+    if (
+        not rt.floating(x1, x2)
+        or x1.dim() < 2
+        or x2.dim() != x1.dim()
+        or x2.shape[:-2] != x1.shape[:-2]
+        or x2.shape[-1] != x1.shape[-1]
+    ):
+        signature = "x1[*b,i,k], x2[*b,j,k]"
+        raise rt.explained("cdist_squared", signature, x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -61,28 +61,19 @@ class _Celu(Function):
 
 
 def celu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] > 0, input[*p], alpha·expm1(input[*p]/alpha))
-
-    Args:
-        input[*p]: float
-        alpha: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; alpha is not a number
-        ValueError: alpha is 0; alpha is too large for float64
+    alpha is different from 0. A TypeError or ValueError names the argument that does
+    not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"celu: input must be a tensor, not {type(input).__name__}")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "celu: alpha")
-    if alpha == 0:
-        raise ValueError(f"celu: alpha must be different from 0, not {alpha}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"celu: input must be a floating-point tensor, not {input.dtype}"
-        )
+    alpha = alpha if type(alpha) is float else rt.number(alpha, "celu: alpha")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or alpha == 0
+    ):
+        signature = "input[*p]; alpha!=0"
+        raise rt.explained("celu", signature, input, alpha)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _celu_forward(input, alpha)
     return rt.apply(_Celu, input, alpha)

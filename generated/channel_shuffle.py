@@ -22,39 +22,21 @@ def _channel_shuffle_forward(input, groups):
 
 
 def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
-    """Returns the tensor output[n,(c g),*q]:
+    """Returns output[n,(c g),*q] of input[n,(g c),*q].
 
-        output[n,(c g),*q] = input[n,(g c),*q]
-
-    Args:
-        input[n, (g c), *q]: float
-        groups: size of index g
-
-    Raises:
-        TypeError: input is not a floating-point tensor; groups is not an integer
-        ValueError: input has the wrong number of axes; groups is not positive; the size
-            of axis (g c) of input is not divisible by groups
+    groups is the size of index g. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"channel_shuffle: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(groups) is not int:
-        groups = rt.integer(groups, "channel_shuffle: groups")
-    if input.dim() < 2:
-        raise ValueError(
-            "channel_shuffle: input must have at least 2 axes [n, (g c), *q], not "
-            f"{input.dim()}"
-        )
-    if groups < 1:
-        raise ValueError(f"channel_shuffle: groups must be positive, not {groups}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"channel_shuffle: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if input.shape[1] % groups != 0:
-        raise ValueError(
-            f"channel_shuffle: axis 1 (g c) of input has size {input.shape[1]}, which "
-            f"is not divisible by groups = {groups}"
-        )
+    groups = (
+        groups if type(groups) is int else rt.integer(groups, "channel_shuffle: groups")
+    )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+        or groups < 1
+        or input.shape[1] % groups != 0
+    ):
+        signature = "input[n,(g c),*q]; groups=size(g); c=(g c)/g"
+        raise rt.explained("channel_shuffle", signature, input, groups)
     return _channel_shuffle_forward(input, groups)

@@ -292,217 +292,38 @@ def character_model(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor loss:
+    """Returns loss of C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j],
+    Xb[n,t] (int64) and Yb[n] (int64).
 
-        emb[n,t,d] = C[Xb[n,t],d]
-        embcat[n,(t d)] = emb[n,t,d]
-        hprebn[n,j] = b1[j] + Σₖ embcat[n,k]·W1[k,j]
-        bnmeani[0,j] = 1/size(n)·Σₙ hprebn[n,j]
-        bndiff[n,j] = hprebn[n,j] − bnmeani[0,j]
-        bndiff2[n,j] = bndiff[n,j]²
-        bnvar[0,j] = 1/(size(n) − 1)·Σₙ bndiff2[n,j]
-        bnvar_inv[0,j] = 1/√(bnvar[0,j] + eps)
-        bnraw[n,j] = bndiff[n,j]·bnvar_inv[0,j]
-        hpreact[n,j] = bnraw[n,j]·bngain[0,j] + bnbias[0,j]
-        h[n,j] = tanh(hpreact[n,j])
-        logits[n,c] = b2[c] + Σⱼ h[n,j]·W2[j,c]
-        logit_maxes[n,0] = max[c](logits[n,c])
-        norm_logits[n,c] = logits[n,c] − logit_maxes[n,0]
-        counts[n,c] = exp(norm_logits[n,c])
-        counts_sum[n,0] = Σ[c] counts[n,c]
-        counts_sum_inv[n,0] = 1/counts_sum[n,0]
-        probs[n,c] = counts[n,c]·counts_sum_inv[n,0]
-        logprobs[n,c] = log(probs[n,c])
-        loss = −meanₙ(logprobs[n,Yb[n]])
-
-    Args:
-        C[v, d]: float
-        W1[k, j]: float
-        b1[j]: float
-        W2[j, c]: float
-        b2[c]: float
-        bngain[o, j]: float
-        bnbias[o, j]: float
-        Xb[n, t]: int64
-        Yb[n]: int64
-        eps: float
-
-    Raises:
-        TypeError: C, W1, b1, W2, b2, bngain or bnbias is not a floating-point tensor;
-            Xb or Yb is not an int64 tensor; eps is not a number
-        ValueError: C, W1, b1, W2, b2, bngain, bnbias, Xb or Yb has the wrong number of
-            axes; the tensors are on different devices; W1, bngain or bnbias has an axis
-            of the wrong size; the sizes of index j, c or n differ; eps is too large for
-            float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(C, torch.Tensor):
-        raise TypeError(f"character_model: C must be a tensor, not {type(C).__name__}")
-    if not isinstance(W1, torch.Tensor):
-        raise TypeError(
-            f"character_model: W1 must be a tensor, not {type(W1).__name__}"
+    eps = eps if type(eps) is float else rt.number(eps, "character_model: eps")
+    if (
+        not rt.floating(C, W1, b1, W2, b2, bngain, bnbias)
+        or not isinstance(Xb, torch.Tensor)
+        or Xb.dtype != torch.int64
+        or Xb.device != C.device
+        or not isinstance(Yb, torch.Tensor)
+        or Yb.dtype != torch.int64
+        or Yb.device != C.device
+        or C.dim() != 2
+        or W1.dim() != 2
+        or W2.dim() != 2
+        or Xb.dim() != 2
+        or W1.shape[0] != Xb.shape[1] * C.shape[1]
+        or b1.shape != W1.shape[1:]
+        or W2.shape[0] != W1.shape[1]
+        or b2.shape != W2.shape[1:]
+        or bngain.shape != (1, W1.shape[1])
+        or bnbias.shape != (1, W1.shape[1])
+        or Yb.shape != Xb.shape[:1]
+    ):
+        signature = (
+            "C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j], "
+            "Xb[n,t]: int64, Yb[n]: int64; k=t*d; o=1"
         )
-    if not isinstance(b1, torch.Tensor):
-        raise TypeError(
-            f"character_model: b1 must be a tensor, not {type(b1).__name__}"
-        )
-    if not isinstance(W2, torch.Tensor):
-        raise TypeError(
-            f"character_model: W2 must be a tensor, not {type(W2).__name__}"
-        )
-    if not isinstance(b2, torch.Tensor):
-        raise TypeError(
-            f"character_model: b2 must be a tensor, not {type(b2).__name__}"
-        )
-    if not isinstance(bngain, torch.Tensor):
-        raise TypeError(
-            f"character_model: bngain must be a tensor, not {type(bngain).__name__}"
-        )
-    if not isinstance(bnbias, torch.Tensor):
-        raise TypeError(
-            f"character_model: bnbias must be a tensor, not {type(bnbias).__name__}"
-        )
-    if not isinstance(Xb, torch.Tensor):
-        raise TypeError(
-            f"character_model: Xb must be a tensor, not {type(Xb).__name__}"
-        )
-    if not isinstance(Yb, torch.Tensor):
-        raise TypeError(
-            f"character_model: Yb must be a tensor, not {type(Yb).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "character_model: eps")
-    if C.dim() != 2:
-        raise ValueError(f"character_model: C must have 2 axes [v, d], not {C.dim()}")
-    if W1.dim() != 2:
-        raise ValueError(f"character_model: W1 must have 2 axes [k, j], not {W1.dim()}")
-    if b1.dim() != 1:
-        raise ValueError(f"character_model: b1 must have 1 axis [j], not {b1.dim()}")
-    if W2.dim() != 2:
-        raise ValueError(f"character_model: W2 must have 2 axes [j, c], not {W2.dim()}")
-    if b2.dim() != 1:
-        raise ValueError(f"character_model: b2 must have 1 axis [c], not {b2.dim()}")
-    if bngain.dim() != 2:
-        raise ValueError(
-            f"character_model: bngain must have 2 axes [o, j], not {bngain.dim()}"
-        )
-    if bnbias.dim() != 2:
-        raise ValueError(
-            f"character_model: bnbias must have 2 axes [o, j], not {bnbias.dim()}"
-        )
-    if Xb.dim() != 2:
-        raise ValueError(f"character_model: Xb must have 2 axes [n, t], not {Xb.dim()}")
-    if Yb.dim() != 1:
-        raise ValueError(f"character_model: Yb must have 1 axis [n], not {Yb.dim()}")
-    if not C.is_floating_point():
-        raise TypeError(
-            f"character_model: C must be a floating-point tensor, not {C.dtype}"
-        )
-    if not W1.is_floating_point():
-        raise TypeError(
-            f"character_model: W1 must be a floating-point tensor, not {W1.dtype}"
-        )
-    if not b1.is_floating_point():
-        raise TypeError(
-            f"character_model: b1 must be a floating-point tensor, not {b1.dtype}"
-        )
-    if not W2.is_floating_point():
-        raise TypeError(
-            f"character_model: W2 must be a floating-point tensor, not {W2.dtype}"
-        )
-    if not b2.is_floating_point():
-        raise TypeError(
-            f"character_model: b2 must be a floating-point tensor, not {b2.dtype}"
-        )
-    if not bngain.is_floating_point():
-        raise TypeError(
-            "character_model: bngain must be a floating-point tensor, not "
-            f"{bngain.dtype}"
-        )
-    if not bnbias.is_floating_point():
-        raise TypeError(
-            "character_model: bnbias must be a floating-point tensor, not "
-            f"{bnbias.dtype}"
-        )
-    if Xb.dtype != torch.int64:
-        raise TypeError(f"character_model: Xb must be int64, not {Xb.dtype}")
-    if Yb.dtype != torch.int64:
-        raise TypeError(f"character_model: Yb must be int64, not {Yb.dtype}")
-    if W1.device != C.device:
-        raise ValueError(
-            f"character_model: W1 is on {W1.device}, but C is on {C.device}"
-        )
-    if b1.device != C.device:
-        raise ValueError(
-            f"character_model: b1 is on {b1.device}, but C is on {C.device}"
-        )
-    if W2.device != C.device:
-        raise ValueError(
-            f"character_model: W2 is on {W2.device}, but C is on {C.device}"
-        )
-    if b2.device != C.device:
-        raise ValueError(
-            f"character_model: b2 is on {b2.device}, but C is on {C.device}"
-        )
-    if bngain.device != C.device:
-        raise ValueError(
-            f"character_model: bngain is on {bngain.device}, but C is on {C.device}"
-        )
-    if bnbias.device != C.device:
-        raise ValueError(
-            f"character_model: bnbias is on {bnbias.device}, but C is on {C.device}"
-        )
-    if Xb.device != C.device:
-        raise ValueError(
-            f"character_model: Xb is on {Xb.device}, but C is on {C.device}"
-        )
-    if Yb.device != C.device:
-        raise ValueError(
-            f"character_model: Yb is on {Yb.device}, but C is on {C.device}"
-        )
-    if W1.shape[0] != Xb.shape[1] * C.shape[1]:
-        raise ValueError(
-            f"character_model: axis 0 of W1 has size {W1.shape[0]}, but size(t)*size(d) "
-            f"is {Xb.shape[1] * C.shape[1]}"
-        )
-    if b1.shape[0] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{b1.shape[0]} on axis 0 of b1"
-        )
-    if W2.shape[0] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{W2.shape[0]} on axis 0 of W2"
-        )
-    if bngain.shape[1] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{bngain.shape[1]} on axis 1 of bngain"
-        )
-    if bnbias.shape[1] != W1.shape[1]:
-        raise ValueError(
-            f"character_model: index j has size {W1.shape[1]} on axis 1 of W1 but "
-            f"{bnbias.shape[1]} on axis 1 of bnbias"
-        )
-    if b2.shape[0] != W2.shape[1]:
-        raise ValueError(
-            f"character_model: index c has size {W2.shape[1]} on axis 1 of W2 but "
-            f"{b2.shape[0]} on axis 0 of b2"
-        )
-    if bngain.shape[0] != 1:
-        raise ValueError(
-            f"character_model: axis 0 of bngain has size {bngain.shape[0]}, but must "
-            "have size 1"
-        )
-    if bnbias.shape[0] != 1:
-        raise ValueError(
-            f"character_model: axis 0 of bnbias has size {bnbias.shape[0]}, but must "
-            "have size 1"
-        )
-    if Yb.shape[0] != Xb.shape[0]:
-        raise ValueError(
-            f"character_model: index n has size {Xb.shape[0]} on axis 0 of Xb but "
-            f"{Yb.shape[0]} on axis 0 of Yb"
+        raise rt.explained(
+            "character_model", signature, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb
         )
     if torch.compiler.is_compiling():
         given = rt.distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)

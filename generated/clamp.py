@@ -49,27 +49,15 @@ class _Clamp(Function):
 def clamp(
     A: torch.Tensor, *, lo: float = -math.inf, hi: float = math.inf
 ) -> torch.Tensor:
-    """Returns the tensor F[*p]:
+    """Returns F[*p] of A[*p].
 
-        F[*p] = clamp(A[*p], lo, hi)
-
-    Args:
-        A[*p]: float
-        lo: float
-        hi: float
-
-    Raises:
-        TypeError: A is not a floating-point tensor; lo or hi is not a number
-        ValueError: lo or hi is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"clamp: A must be a tensor, not {type(A).__name__}")
-    if type(lo) is not float:
-        lo = rt.number(lo, "clamp: lo")
-    if type(hi) is not float:
-        hi = rt.number(hi, "clamp: hi")
-    if not A.is_floating_point():
-        raise TypeError(f"clamp: A must be a floating-point tensor, not {A.dtype}")
+    lo = lo if type(lo) is float else rt.number(lo, "clamp: lo")
+    hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")
+    if not isinstance(A, torch.Tensor) or not A.is_floating_point():
+        signature = "A[*p]"
+        raise rt.explained("clamp", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _clamp_forward(A, lo, hi)
     return rt.apply(_Clamp, A, lo, hi)

@@ -49,63 +49,22 @@ class _Concat(Function):
 
 
 def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns the tensor C[*p,m,*q]:
+    """Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q].
 
-        C[*p,m,*q] = where(m < size(k), A[*p,m,*q], B[*p,m − size(k),*q])
-
-    Args:
-        A[*p, k, *q]: float
-        B[*p, l, *q]: float
-        dim: position of axis k
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor; dim is not an integer
-        ValueError: A or B has the wrong number of axes; dim is not the position of axis
-            k; the tensors are on different devices; the sizes of index *p or *q differ
+    dim is the position of axis k. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"concat: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"concat: B must be a tensor, not {type(B).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "concat: dim")
-    if A.dim() < 1:
-        raise ValueError(
-            f"concat: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
-        )
-    if B.dim() < 1:
-        raise ValueError(
-            f"concat: B must have at least 1 axis [*p, l, *q], not {B.dim()}"
-        )
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"concat: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"concat: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"concat: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"concat: B is on {B.device}, but A is on {A.device}")
-    dim_axis = dim % A.dim()
-    p_shape = A.shape[:dim_axis]
-    q_shape = A.shape[dim_axis + 1 :]
-    if B.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"concat: B must have {len(p_shape) + len(q_shape) + 1} axes [*p, l, *q], "
-            f"not {B.dim()}"
-        )
-    if B.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"concat: index *p has shape {tuple(p_shape)} in A but "
-            f"{tuple(B.shape[: len(p_shape)])} in B, from axis 0 on"
-        )
-    if B.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"concat: index *q has shape {tuple(q_shape)} in A but "
-            f"{tuple(B.shape[len(p_shape) + 1 :])} in B, from axis {len(p_shape) + 1} "
-            "on"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "concat: dim")
+    if (
+        not rt.floating(A, B)
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+        or B.dim() != A.dim()
+        or B.shape[: dim % A.dim()] != A.shape[: dim % A.dim()]
+        or B.shape[dim % A.dim() + 1 :] != A.shape[dim % A.dim() + 1 :]
+    ):
+        signature = "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)"
+        raise rt.explained("concat", signature, A, B, dim)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

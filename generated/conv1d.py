@@ -89,88 +89,40 @@ def conv1d(
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,o,u]:
+    """Returns output[n,o,u] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
 
-        output[n,o,u] = bias[o] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,c,stride·u + dilation·k − padding]·weight[o,c,k]
-
-    Args:
-        input[n, c, t]: float
-        weight[o, c, k]: float
-        bias[o]: float; None means zeros
-        stride: int
-        padding: int
-        dilation: int
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; stride, padding
-            or dilation is not an integer
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; stride or dilation is not positive; the sizes of index
-            c or o differ; no value of index u keeps every access in bounds; padding is
-            negative
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"conv1d: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(f"conv1d: weight must be a tensor, not {type(weight).__name__}")
-    if type(stride) is not int:
-        stride = rt.integer(stride, "conv1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv1d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv1d: dilation")
-    if input.dim() != 3:
-        raise ValueError(f"conv1d: input must have 3 axes [n, c, t], not {input.dim()}")
-    if weight.dim() != 3:
-        raise ValueError(
-            f"conv1d: weight must have 3 axes [o, c, k], not {weight.dim()}"
+    stride = stride if type(stride) is int else rt.integer(stride, "conv1d: stride")
+    padding = (
+        padding if type(padding) is int else rt.integer(padding, "conv1d: padding")
+    )
+    dilation = (
+        dilation if type(dilation) is int else rt.integer(dilation, "conv1d: dilation")
+    )
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() != 3
+        or weight.dim() != 3
+        or stride < 1
+        or weight.shape[1] != input.shape[1]
+        or (bias is not None and bias.shape != weight.shape[:1])
+        or padding < 0
+        or dilation < 1
+    ):
+        signature = (
+            "input[n,c,t], weight[o,c,k], bias[o]=None; stride is a divisor; "
+            "padding is not negative; dilation is positive"
         )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"conv1d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"conv1d: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"conv1d: weight is on {weight.device}, but input is on {input.device}"
-        )
-    if stride < 1:
-        raise ValueError(f"conv1d: stride must be positive, not {stride}")
-    if weight.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"conv1d: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[1]} on axis 1 of weight"
+        raise rt.explained(
+            "conv1d", signature, input, weight, bias, stride, padding, dilation
         )
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1
     if size < 0:
         raise ValueError("conv1d: no value of index u keeps every access in bounds")
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(f"conv1d: bias must be a tensor, not {type(bias).__name__}")
-        if bias.dim() != 1:
-            raise ValueError(f"conv1d: bias must have 1 axis [o], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"conv1d: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"conv1d: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.shape[0] != weight.shape[0]:
-            raise ValueError(
-                f"conv1d: index o has size {weight.shape[0]} on axis 0 of weight but "
-                f"{bias.shape[0]} on axis 0 of bias"
-            )
-    if padding < 0:
-        raise ValueError(f"conv1d: padding must not be negative, not {padding}")
-    if dilation < 1:
-        raise ValueError(f"conv1d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -89,62 +89,35 @@ def conv2d(
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,o,x,y]:
+    """Returns output[n,o,x,y] of input[n,c,h,w], weight[o,c,i,j] and bias[o] (None means
+    zeros).
 
-        output[n,o,x,y] = bias[o] + Σ[c,i,j | 0 ≤ stride·x + dilation·i − padding < size(h) and 0 ≤ stride·y + dilation·j − padding < size(w)] input[n,c,stride·x + dilation·i − padding,stride·y + dilation·j − padding]·weight[o,c,i,j]
-
-    Args:
-        input[n, c, h, w]: float
-        weight[o, c, i, j]: float
-        bias[o]: float; None means zeros
-        stride: int
-        padding: int
-        dilation: int
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; stride, padding
-            or dilation is not an integer
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; stride or dilation is not positive; the sizes of index
-            c or o differ; no value of index x or y keeps every access in bounds;
-            padding is negative
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"conv2d: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(f"conv2d: weight must be a tensor, not {type(weight).__name__}")
-    if type(stride) is not int:
-        stride = rt.integer(stride, "conv2d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv2d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv2d: dilation")
-    if input.dim() != 4:
-        raise ValueError(
-            f"conv2d: input must have 4 axes [n, c, h, w], not {input.dim()}"
+    stride = stride if type(stride) is int else rt.integer(stride, "conv2d: stride")
+    padding = (
+        padding if type(padding) is int else rt.integer(padding, "conv2d: padding")
+    )
+    dilation = (
+        dilation if type(dilation) is int else rt.integer(dilation, "conv2d: dilation")
+    )
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() != 4
+        or weight.dim() != 4
+        or stride < 1
+        or weight.shape[1] != input.shape[1]
+        or (bias is not None and bias.shape != weight.shape[:1])
+        or padding < 0
+        or dilation < 1
+    ):
+        signature = (
+            "input[n,c,h,w], weight[o,c,i,j], bias[o]=None; stride is a divisor; "
+            "padding is not negative; dilation is positive"
         )
-    if weight.dim() != 4:
-        raise ValueError(
-            f"conv2d: weight must have 4 axes [o, c, i, j], not {weight.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"conv2d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"conv2d: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"conv2d: weight is on {weight.device}, but input is on {input.device}"
-        )
-    if stride < 1:
-        raise ValueError(f"conv2d: stride must be positive, not {stride}")
-    if weight.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"conv2d: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[1]} on axis 1 of weight"
+        raise rt.explained(
+            "conv2d", signature, input, weight, bias, stride, padding, dilation
         )
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
@@ -156,28 +129,6 @@ def conv2d(
     ) // stride + 1
     if size < 0:
         raise ValueError("conv2d: no value of index y keeps every access in bounds")
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(f"conv2d: bias must be a tensor, not {type(bias).__name__}")
-        if bias.dim() != 1:
-            raise ValueError(f"conv2d: bias must have 1 axis [o], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"conv2d: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"conv2d: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.shape[0] != weight.shape[0]:
-            raise ValueError(
-                f"conv2d: index o has size {weight.shape[0]} on axis 0 of weight but "
-                f"{bias.shape[0]} on axis 0 of bias"
-            )
-    if padding < 0:
-        raise ValueError(f"conv2d: padding must not be negative, not {padding}")
-    if dilation < 1:
-        raise ValueError(f"conv2d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -98,69 +98,46 @@ def conv_transpose1d(
     output_padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,o,u]:
+    """Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and bias[o] (None means zeros).
 
-        output[n,o,u] = bias[o] + Σ[c,t,k | u = dilation·k + stride·t − padding] input[n,c,t]·weight[c,o,k]
-
-    Args:
-        input[n, c, t]: float
-        weight[c, o, k]: float
-        bias[o]: float; None means zeros
-        stride: int
-        padding: int
-        output_padding: int
-        dilation: int
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; stride,
-            padding, output_padding or dilation is not an integer
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; the sizes of index c or o differ; no value of index u
-            keeps every access in bounds; stride or dilation is not positive
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"conv_transpose1d: input must be a tensor, not {type(input).__name__}"
+    stride = (
+        stride
+        if type(stride) is int
+        else rt.integer(stride, "conv_transpose1d: stride")
+    )
+    padding = (
+        padding
+        if type(padding) is int
+        else rt.integer(padding, "conv_transpose1d: padding")
+    )
+    output_padding = (
+        output_padding
+        if type(output_padding) is int
+        else rt.integer(output_padding, "conv_transpose1d: output_padding")
+    )
+    dilation = (
+        dilation
+        if type(dilation) is int
+        else rt.integer(dilation, "conv_transpose1d: dilation")
+    )
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() != 3
+        or weight.dim() != 3
+        or weight.shape[0] != input.shape[1]
+        or (bias is not None and bias.shape != weight.shape[1:2])
+        or stride < 1
+        or dilation < 1
+    ):
+        signature = (
+            "input[n,c,t], weight[c,o,k], bias[o]=None; stride is positive; "
+            "dilation is positive"
         )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"conv_transpose1d: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if type(stride) is not int:
-        stride = rt.integer(stride, "conv_transpose1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv_transpose1d: padding")
-    if type(output_padding) is not int:
-        output_padding = rt.integer(output_padding, "conv_transpose1d: output_padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv_transpose1d: dilation")
-    if input.dim() != 3:
-        raise ValueError(
-            f"conv_transpose1d: input must have 3 axes [n, c, t], not {input.dim()}"
-        )
-    if weight.dim() != 3:
-        raise ValueError(
-            f"conv_transpose1d: weight must have 3 axes [c, o, k], not {weight.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "conv_transpose1d: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "conv_transpose1d: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"conv_transpose1d: weight is on {weight.device}, but input is on "
-            f"{input.device}"
-        )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"conv_transpose1d: index c has size {input.shape[1]} on axis 1 of input "
-            f"but {weight.shape[0]} on axis 0 of weight"
+        raise rt.explained(
+            "conv_transpose1d", signature, input, weight, bias, stride, dilation
         )
     size = (
         dilation * (weight.shape[2] - 1)
@@ -173,34 +150,6 @@ def conv_transpose1d(
         raise ValueError(
             "conv_transpose1d: no value of index u keeps every access in bounds"
         )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"conv_transpose1d: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(
-                f"conv_transpose1d: bias must have 1 axis [o], not {bias.dim()}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                "conv_transpose1d: bias must be a floating-point tensor, not "
-                f"{bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"conv_transpose1d: bias is on {bias.device}, but input is on "
-                f"{input.device}"
-            )
-        if bias.shape[0] != weight.shape[1]:
-            raise ValueError(
-                f"conv_transpose1d: index o has size {weight.shape[1]} on axis 1 of "
-                f"weight but {bias.shape[0]} on axis 0 of bias"
-            )
-    if stride < 1:
-        raise ValueError(f"conv_transpose1d: stride must be positive, not {stride}")
-    if dilation < 1:
-        raise ValueError(f"conv_transpose1d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -414,102 +414,27 @@ def cosine_embedding_loss(
     margin: float = 0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    input1[n,d], input2[n,d] and target[n].
 
-        square1[n] = 1e-12 + Σ[d] input1[n,d]²
-        square2[n] = 1e-12 + Σ[d] input2[n,d]²
-        cosine[n] = 1/√(square1[n]·square2[n])·Σ[d] input1[n,d]·input2[n,d]
-        loss[n] = where(target[n] = 1, 1 − cosine[n], max(cosine[n] − margin, 0))
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        input1[n, d]: float
-        input2[n, d]: float
-        target[n]: float
-        margin: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input1, input2 or target is not a floating-point tensor; margin is
-            not a number
-        ValueError: input1, input2 or target has the wrong number of axes; the tensors
-            are on different devices; the sizes of index n or d differ; reduction is not
-            one of its options; margin is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input1, torch.Tensor):
-        raise TypeError(
-            "cosine_embedding_loss: input1 must be a tensor, not "
-            f"{type(input1).__name__}"
-        )
-    if not isinstance(input2, torch.Tensor):
-        raise TypeError(
-            "cosine_embedding_loss: input2 must be a tensor, not "
-            f"{type(input2).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "cosine_embedding_loss: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if type(margin) is not float:
-        margin = rt.number(margin, "cosine_embedding_loss: margin")
-    if input1.dim() != 2:
-        raise ValueError(
-            f"cosine_embedding_loss: input1 must have 2 axes [n, d], not {input1.dim()}"
-        )
-    if input2.dim() != 2:
-        raise ValueError(
-            f"cosine_embedding_loss: input2 must have 2 axes [n, d], not {input2.dim()}"
-        )
-    if target.dim() != 1:
-        raise ValueError(
-            f"cosine_embedding_loss: target must have 1 axis [n], not {target.dim()}"
-        )
-    if not input1.is_floating_point():
-        raise TypeError(
-            "cosine_embedding_loss: input1 must be a floating-point tensor, not "
-            f"{input1.dtype}"
-        )
-    if not input2.is_floating_point():
-        raise TypeError(
-            "cosine_embedding_loss: input2 must be a floating-point tensor, not "
-            f"{input2.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "cosine_embedding_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if input2.device != input1.device:
-        raise ValueError(
-            f"cosine_embedding_loss: input2 is on {input2.device}, but input1 is on "
-            f"{input1.device}"
-        )
-    if target.device != input1.device:
-        raise ValueError(
-            f"cosine_embedding_loss: target is on {target.device}, but input1 is on "
-            f"{input1.device}"
-        )
-    if input2.shape[0] != input1.shape[0]:
-        raise ValueError(
-            f"cosine_embedding_loss: index n has size {input1.shape[0]} on axis 0 of "
-            f"input1 but {input2.shape[0]} on axis 0 of input2"
-        )
-    if target.shape[0] != input1.shape[0]:
-        raise ValueError(
-            f"cosine_embedding_loss: index n has size {input1.shape[0]} on axis 0 of "
-            f"input1 but {target.shape[0]} on axis 0 of target"
-        )
-    if input2.shape[1] != input1.shape[1]:
-        raise ValueError(
-            f"cosine_embedding_loss: index d has size {input1.shape[1]} on axis 1 of "
-            f"input1 but {input2.shape[1]} on axis 1 of input2"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "cosine_embedding_loss: reduction must be one of 'mean', 'sum', 'none', "
-            f"not {reduction!r}"
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "cosine_embedding_loss: margin")
+    )
+    if (
+        not rt.floating(input1, input2, target)
+        or input1.dim() != 2
+        or input2.shape != input1.shape
+        or target.shape != input1.shape[:1]
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input1[n,d], input2[n,d], target[n]; reduction in mean|sum|none"
+        raise rt.explained(
+            "cosine_embedding_loss", signature, input1, input2, target, reduction
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

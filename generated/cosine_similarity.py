@@ -135,90 +135,22 @@ class _CosineSimilarity(Function):
 def cosine_similarity(
     x1: torch.Tensor, x2: torch.Tensor, *, dim: int = 1, eps: float = 1e-08
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,*q]:
+    """Returns output[*p,*q] of x1[*p,k,*q] and x2[*p,k,*q].
 
-        norm1[*p,*q] = √(Σₖ x1[*p,k,*q]²)
-        norm2[*p,*q] = √(Σₖ x2[*p,k,*q]²)
-        output[*p,*q] = 1/(max(norm1[*p,*q], eps)·max(norm2[*p,*q], eps))·Σₖ x1[*p,k,*q]·x2[*p,k,*q]
-
-    Args:
-        x1[*p, k, *q]: float
-        x2[*p, k, *q]: float
-        dim: position of axis k
-        eps: float
-
-    Raises:
-        TypeError: x1 or x2 is not a floating-point tensor; dim is not an integer; eps
-            is not a number
-        ValueError: x1 or x2 has the wrong number of axes; dim is not the position of
-            axis k; eps is not at least 0; the tensors are on different devices; the
-            sizes of index *p, *q or k differ; eps is too large for float64
+    dim is the position of axis k and eps is at least 0. A TypeError or ValueError names
+    the argument that does not fit.
     """
-    if not isinstance(x1, torch.Tensor):
-        raise TypeError(
-            f"cosine_similarity: x1 must be a tensor, not {type(x1).__name__}"
-        )
-    if not isinstance(x2, torch.Tensor):
-        raise TypeError(
-            f"cosine_similarity: x2 must be a tensor, not {type(x2).__name__}"
-        )
-    if type(dim) is not int:
-        dim = rt.integer(dim, "cosine_similarity: dim")
-    if type(eps) is not float:
-        eps = rt.number(eps, "cosine_similarity: eps")
-    if x1.dim() < 1:
-        raise ValueError(
-            "cosine_similarity: x1 must have at least 1 axis [*p, k, *q], not "
-            f"{x1.dim()}"
-        )
-    if x2.dim() < 1:
-        raise ValueError(
-            "cosine_similarity: x2 must have at least 1 axis [*p, k, *q], not "
-            f"{x2.dim()}"
-        )
-    if not -x1.dim() <= dim < x1.dim():
-        raise ValueError(
-            f"cosine_similarity: dim must be in [{-x1.dim()}, {x1.dim()}) for x1, not "
-            f"{dim}"
-        )
-    if not eps >= 0:
-        raise ValueError(f"cosine_similarity: eps must be at least 0, not {eps}")
-    if not x1.is_floating_point():
-        raise TypeError(
-            f"cosine_similarity: x1 must be a floating-point tensor, not {x1.dtype}"
-        )
-    if not x2.is_floating_point():
-        raise TypeError(
-            f"cosine_similarity: x2 must be a floating-point tensor, not {x2.dtype}"
-        )
-    if x2.device != x1.device:
-        raise ValueError(
-            f"cosine_similarity: x2 is on {x2.device}, but x1 is on {x1.device}"
-        )
-    dim_axis = dim % x1.dim()
-    p_shape = x1.shape[:dim_axis]
-    q_shape = x1.shape[dim_axis + 1 :]
-    if x2.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"cosine_similarity: x2 must have {len(p_shape) + len(q_shape) + 1} axes "
-            f"[*p, k, *q], not {x2.dim()}"
-        )
-    if x2.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"cosine_similarity: index *p has shape {tuple(p_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(p_shape)])} in x2, from axis 0 on"
-        )
-    if x2.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"cosine_similarity: index *q has shape {tuple(q_shape)} in x1 but "
-            f"{tuple(x2.shape[len(p_shape) + 1 :])} in x2, from axis {len(p_shape) + 1} "
-            "on"
-        )
-    if x2.shape[dim] != x1.shape[dim]:
-        raise ValueError(
-            f"cosine_similarity: index k has size {x1.shape[dim]} on axis {dim} of x1 "
-            f"but {x2.shape[dim]} on axis {dim} of x2"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "cosine_similarity: dim")
+    eps = eps if type(eps) is float else rt.number(eps, "cosine_similarity: eps")
+    if (
+        not rt.floating(x1, x2)
+        or x1.dim() < 1
+        or not -x1.dim() <= dim < x1.dim()
+        or not eps >= 0
+        or x2.shape != x1.shape
+    ):
+        signature = "x1[*p,k,*q], x2[*p,k,*q]; dim=axis(k); eps>=0"
+        raise rt.explained("cosine_similarity", signature, x1, x2, dim, eps)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -233,149 +233,26 @@ def cross_attention(
     Wv: torch.Tensor,
     Wo: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,i,c]:
+    """Returns output[*b,i,c] of x[*b,i,k], memory[*b,j,l], Wq[d,k], Wk[d,l], Wv[e,l] and
+    Wo[c,e].
 
-        Q[*b,i,d] = Σₖ x[*b,i,k]·Wq[d,k]
-        K[*b,j,d] = Σₗ memory[*b,j,l]·Wk[d,l]
-        V[*b,j,e] = Σₗ memory[*b,j,l]·Wv[e,l]
-        S[*b,i,j] = 1/√(size(d))·Σ[d] Q[*b,i,d]·K[*b,j,d]
-        P[*b,i,j] = softmaxⱼ(S[*b,i,j])
-        context[*b,i,e] = Σⱼ P[*b,i,j]·V[*b,j,e]
-        output[*b,i,c] = Σₑ context[*b,i,e]·Wo[c,e]
-
-    Args:
-        x[*b, i, k]: float
-        memory[*b, j, l]: float
-        Wq[d, k]: float
-        Wk[d, l]: float
-        Wv[e, l]: float
-        Wo[c, e]: float
-
-    Raises:
-        TypeError: x, memory, Wq, Wk, Wv or Wo is not a floating-point tensor
-        ValueError: x, memory, Wq, Wk, Wv or Wo has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, k, l, d or e differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"cross_attention: x must be a tensor, not {type(x).__name__}")
-    if not isinstance(memory, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: memory must be a tensor, not {type(memory).__name__}"
-        )
-    if not isinstance(Wq, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wq must be a tensor, not {type(Wq).__name__}"
-        )
-    if not isinstance(Wk, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wk must be a tensor, not {type(Wk).__name__}"
-        )
-    if not isinstance(Wv, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wv must be a tensor, not {type(Wv).__name__}"
-        )
-    if not isinstance(Wo, torch.Tensor):
-        raise TypeError(
-            f"cross_attention: Wo must be a tensor, not {type(Wo).__name__}"
-        )
-    if x.dim() < 2:
-        raise ValueError(
-            f"cross_attention: x must have at least 2 axes [*b, i, k], not {x.dim()}"
-        )
-    if memory.dim() < 2:
-        raise ValueError(
-            "cross_attention: memory must have at least 2 axes [*b, j, l], not "
-            f"{memory.dim()}"
-        )
-    if Wq.dim() != 2:
-        raise ValueError(f"cross_attention: Wq must have 2 axes [d, k], not {Wq.dim()}")
-    if Wk.dim() != 2:
-        raise ValueError(f"cross_attention: Wk must have 2 axes [d, l], not {Wk.dim()}")
-    if Wv.dim() != 2:
-        raise ValueError(f"cross_attention: Wv must have 2 axes [e, l], not {Wv.dim()}")
-    if Wo.dim() != 2:
-        raise ValueError(f"cross_attention: Wo must have 2 axes [c, e], not {Wo.dim()}")
-    if not x.is_floating_point():
-        raise TypeError(
-            f"cross_attention: x must be a floating-point tensor, not {x.dtype}"
-        )
-    if not memory.is_floating_point():
-        raise TypeError(
-            "cross_attention: memory must be a floating-point tensor, not "
-            f"{memory.dtype}"
-        )
-    if not Wq.is_floating_point():
-        raise TypeError(
-            f"cross_attention: Wq must be a floating-point tensor, not {Wq.dtype}"
-        )
-    if not Wk.is_floating_point():
-        raise TypeError(
-            f"cross_attention: Wk must be a floating-point tensor, not {Wk.dtype}"
-        )
-    if not Wv.is_floating_point():
-        raise TypeError(
-            f"cross_attention: Wv must be a floating-point tensor, not {Wv.dtype}"
-        )
-    if not Wo.is_floating_point():
-        raise TypeError(
-            f"cross_attention: Wo must be a floating-point tensor, not {Wo.dtype}"
-        )
-    if memory.device != x.device:
-        raise ValueError(
-            f"cross_attention: memory is on {memory.device}, but x is on {x.device}"
-        )
-    if Wq.device != x.device:
-        raise ValueError(
-            f"cross_attention: Wq is on {Wq.device}, but x is on {x.device}"
-        )
-    if Wk.device != x.device:
-        raise ValueError(
-            f"cross_attention: Wk is on {Wk.device}, but x is on {x.device}"
-        )
-    if Wv.device != x.device:
-        raise ValueError(
-            f"cross_attention: Wv is on {Wv.device}, but x is on {x.device}"
-        )
-    if Wo.device != x.device:
-        raise ValueError(
-            f"cross_attention: Wo is on {Wo.device}, but x is on {x.device}"
-        )
-    b_shape = x.shape[:-2]
-    if memory.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"cross_attention: memory must have {len(b_shape) + 2} axes [*b, j, l], not "
-            f"{memory.dim()}"
-        )
-    if memory.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"cross_attention: index *b has shape {tuple(b_shape)} in x but "
-            f"{tuple(memory.shape[: len(b_shape)])} in memory, from axis 0 on"
-        )
-    if Wq.shape[1] != x.shape[-1]:
-        raise ValueError(
-            f"cross_attention: index k has size {x.shape[-1]} on axis -1 of x but "
-            f"{Wq.shape[1]} on axis 1 of Wq"
-        )
-    if Wk.shape[1] != memory.shape[-1]:
-        raise ValueError(
-            f"cross_attention: index l has size {memory.shape[-1]} on axis -1 of memory "
-            f"but {Wk.shape[1]} on axis 1 of Wk"
-        )
-    if Wv.shape[1] != memory.shape[-1]:
-        raise ValueError(
-            f"cross_attention: index l has size {memory.shape[-1]} on axis -1 of memory "
-            f"but {Wv.shape[1]} on axis 1 of Wv"
-        )
-    if Wk.shape[0] != Wq.shape[0]:
-        raise ValueError(
-            f"cross_attention: index d has size {Wq.shape[0]} on axis 0 of Wq but "
-            f"{Wk.shape[0]} on axis 0 of Wk"
-        )
-    if Wo.shape[1] != Wv.shape[0]:
-        raise ValueError(
-            f"cross_attention: index e has size {Wv.shape[0]} on axis 0 of Wv but "
-            f"{Wo.shape[1]} on axis 1 of Wo"
-        )
+    if (
+        not rt.floating(x, memory, Wq, Wk, Wv, Wo)
+        or x.dim() < 2
+        or Wq.dim() != 2
+        or Wv.dim() != 2
+        or Wo.dim() != 2
+        or memory.dim() != x.dim()
+        or memory.shape[:-2] != x.shape[:-2]
+        or Wq.shape[1] != x.shape[-1]
+        or Wk.shape != (Wq.shape[0], memory.shape[-1])
+        or Wv.shape[1] != memory.shape[-1]
+        or Wo.shape[1] != Wv.shape[0]
+    ):
+        signature = "x[*b,i,k], memory[*b,j,l], Wq[d,k], Wk[d,l], Wv[e,l], Wo[c,e]"
+        raise rt.explained("cross_attention", signature, x, memory, Wq, Wk, Wv, Wo)
     if torch.compiler.is_compiling():
         x, memory, Wq, Wk, Wv, Wo = rt.distinct(x, memory, Wq, Wk, Wv, Wo)
     if rt.forward_mode():

@@ -821,117 +821,47 @@ def cross_entropy(
     reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n,*q] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
+    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
 
-        F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
-        loss[n,*q] = where(target[n,*q] ≠ ignore_index, −(1 − label_smoothing)·F[n,target[n,*q],*q]·weight[target[n,*q]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c,*q]·weight[c]), 0), 0)
-        total = Σ[n,*q] loss[n,*q]
-        count = Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]]
-        average = total/count
-
-    Args:
-        input[n, c, *q]: float
-        target[n, *q]: int64
-        weight[c]: float; None means ones
-        ignore_index: int
-        reduction: "mean", "sum" or "none"
-        label_smoothing: float
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor; target is not an
-            int64 tensor; ignore_index is not an integer; label_smoothing is not a
-            number
-        ValueError: input, target or weight has the wrong number of axes;
-            label_smoothing is not at least 0; label_smoothing is not at most 1; the
-            tensors are on different devices; the sizes of index *q, n or c differ;
-            reduction is not one of its options; label_smoothing is too large for
-            float64
+    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
+    argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"cross_entropy: input must be a tensor, not {type(input).__name__}"
+    ignore_index = (
+        ignore_index
+        if type(ignore_index) is int
+        else rt.integer(ignore_index, "cross_entropy: ignore_index")
+    )
+    label_smoothing = (
+        label_smoothing
+        if type(label_smoothing) is float
+        else rt.number(label_smoothing, "cross_entropy: label_smoothing")
+    )
+    if (
+        not rt.floating_if_given(input, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() < 2
+        or not label_smoothing >= 0
+        or not label_smoothing <= 1
+        or target.shape != input.shape[:1] + input.shape[2:]
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c,*q], target[n,*q]: int64, weight[c]=None; label_smoothing>=0; "
+            "label_smoothing<=1; reduction in mean|sum|none"
         )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"cross_entropy: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
-    if input.dim() < 2:
-        raise ValueError(
-            "cross_entropy: input must have at least 2 axes [n, c, *q], not "
-            f"{input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            "cross_entropy: target must have at least 1 axis [n, *q], not "
-            f"{target.dim()}"
-        )
-    if not label_smoothing >= 0:
-        raise ValueError(
-            f"cross_entropy: label_smoothing must be at least 0, not {label_smoothing}"
-        )
-    if not label_smoothing <= 1:
-        raise ValueError(
-            f"cross_entropy: label_smoothing must be at most 1, not {label_smoothing}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"cross_entropy: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(f"cross_entropy: target must be int64, not {target.dtype}")
-    if target.device != input.device:
-        raise ValueError(
-            f"cross_entropy: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    q_shape = input.shape[2:]
-    if target.dim() != len(q_shape) + 1:
-        raise ValueError(
-            f"cross_entropy: target must have {len(q_shape) + 1} axes [n, *q], not "
-            f"{target.dim()}"
-        )
-    if target.shape[1:] != q_shape:
-        raise ValueError(
-            f"cross_entropy: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} in target, from axis 1 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"cross_entropy: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"cross_entropy: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "cross_entropy: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"cross_entropy: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"cross_entropy: index c has size {input.shape[1]} on axis 1 of input "
-                f"but {weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+        raise rt.explained(
+            "cross_entropy",
+            signature,
+            input,
+            target,
+            weight,
+            label_smoothing,
+            reduction,
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

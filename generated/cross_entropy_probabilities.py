@@ -634,129 +634,40 @@ def cross_entropy_probabilities(
     reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n,*q] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
+    input[n,c,*q], target[n,c,*q] and weight[c] (None means ones).
 
-        F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
-        loss[n,*q] = −Σ[c] F[n,c,*q]·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
-        average = mean[n,*q](loss[n,*q])
-        total = Σ[n,*q] loss[n,*q]
-
-    Args:
-        input[n, c, *q]: float
-        target[n, c, *q]: float
-        weight[c]: float; None means ones
-        reduction: "mean", "sum" or "none"
-        label_smoothing: float
-
-    Raises:
-        TypeError: input, target or weight is not a floating-point tensor;
-            label_smoothing is not a number
-        ValueError: input, target or weight has the wrong number of axes;
-            label_smoothing is not at least 0; label_smoothing is not at most 1; the
-            tensors are on different devices; the sizes of index *q, n or c differ;
-            reduction is not one of its options; label_smoothing is too large for
-            float64
+    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
+    argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            "cross_entropy_probabilities: input must be a tensor, not "
-            f"{type(input).__name__}"
+    label_smoothing = (
+        label_smoothing
+        if type(label_smoothing) is float
+        else rt.number(label_smoothing, "cross_entropy_probabilities: label_smoothing")
+    )
+    if (
+        target is None
+        or not rt.floating_if_given(input, target, weight)
+        or input.dim() < 2
+        or not label_smoothing >= 0
+        or not label_smoothing <= 1
+        or target.shape != input.shape
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c,*q], target[n,c,*q], weight[c]=None; label_smoothing>=0; "
+            "label_smoothing<=1; reduction in mean|sum|none"
         )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "cross_entropy_probabilities: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(
-            label_smoothing, "cross_entropy_probabilities: label_smoothing"
-        )
-    if input.dim() < 2:
-        raise ValueError(
-            "cross_entropy_probabilities: input must have at least 2 axes [n, c, *q], "
-            f"not {input.dim()}"
-        )
-    if target.dim() < 2:
-        raise ValueError(
-            "cross_entropy_probabilities: target must have at least 2 axes [n, c, *q], "
-            f"not {target.dim()}"
-        )
-    if not label_smoothing >= 0:
-        raise ValueError(
-            "cross_entropy_probabilities: label_smoothing must be at least 0, not "
-            f"{label_smoothing}"
-        )
-    if not label_smoothing <= 1:
-        raise ValueError(
-            "cross_entropy_probabilities: label_smoothing must be at most 1, not "
-            f"{label_smoothing}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "cross_entropy_probabilities: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "cross_entropy_probabilities: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"cross_entropy_probabilities: target is on {target.device}, but input is "
-            f"on {input.device}"
-        )
-    q_shape = input.shape[2:]
-    if target.dim() != len(q_shape) + 2:
-        raise ValueError(
-            f"cross_entropy_probabilities: target must have {len(q_shape) + 2} axes [n, "
-            f"c, *q], not {target.dim()}"
-        )
-    if target.shape[2:] != q_shape:
-        raise ValueError(
-            f"cross_entropy_probabilities: index *q has shape {tuple(q_shape)} in input "
-            f"but {tuple(target.shape[2:])} in target, from axis 2 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"cross_entropy_probabilities: index n has size {input.shape[0]} on axis 0 "
-            f"of input but {target.shape[0]} on axis 0 of target"
-        )
-    if target.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"cross_entropy_probabilities: index c has size {input.shape[1]} on axis 1 "
-            f"of input but {target.shape[1]} on axis 1 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "cross_entropy_probabilities: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                "cross_entropy_probabilities: weight must have 1 axis [c], not "
-                f"{weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "cross_entropy_probabilities: weight must be a floating-point tensor, "
-                f"not {weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"cross_entropy_probabilities: weight is on {weight.device}, but input "
-                f"is on {input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"cross_entropy_probabilities: index c has size {input.shape[1]} on "
-                f"axis 1 of input but {weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "cross_entropy_probabilities: reduction must be one of 'mean', 'sum', "
-            f"'none', not {reduction!r}"
+        raise rt.explained(
+            "cross_entropy_probabilities",
+            signature,
+            input,
+            target,
+            weight,
+            label_smoothing,
+            reduction,
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

@@ -36,29 +36,17 @@ class _DiagEmbed(Function):
 
 
 def diag_embed(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*b,i,j]:
+    """Returns output[*b,i,j] of input[*b,i].
 
-        output[*b,i,j] = [i = j]·input[*b,i]
-
-    Args:
-        input[*b, i]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
-        ValueError: input has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"diag_embed: input must be a tensor, not {type(input).__name__}"
-        )
-    if input.dim() < 1:
-        raise ValueError(
-            f"diag_embed: input must have at least 1 axis [*b, i], not {input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"diag_embed: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+    ):
+        signature = "input[*b,i]"
+        raise rt.explained("diag_embed", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _diag_embed_forward(input)
     return rt.apply(_DiagEmbed, input)

@@ -10,34 +10,24 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
+from . import _runtime as rt
+
 
 def _diagonal_forward(A):
     return A.diagonal(0, -2, -1)
 
 
 def diagonal(A: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*b,i]:
+    """Returns output[*b,i] of A[*b,i,i'].
 
-        output[*b,i] = A[*b,i,i]
-
-    Args:
-        A[*b, i, i']: float
-
-    Raises:
-        TypeError: A is not a floating-point tensor
-        ValueError: A has the wrong number of axes; the sizes of index i differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"diagonal: A must be a tensor, not {type(A).__name__}")
-    if A.dim() < 2:
-        raise ValueError(
-            f"diagonal: A must have at least 2 axes [*b, i, i'], not {A.dim()}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"diagonal: A must be a floating-point tensor, not {A.dtype}")
-    if A.shape[-1] != A.shape[-2]:
-        raise ValueError(
-            f"diagonal: index i has size {A.shape[-2]} on axis -2 of A but "
-            f"{A.shape[-1]} on axis -1 of A"
-        )
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or A.dim() < 2
+        or A.shape[-1] != A.shape[-2]
+    ):
+        signature = "A[*b,i,i'=i]"
+        raise rt.explained("diagonal", signature, A)
     return _diagonal_forward(A)

@@ -405,79 +405,21 @@ def dice_loss(
     smooth: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]
+    and target[n,*q].
 
-        probability[n,*q] = sigmoid(input[n,*q])
-        found[n] = Σ[*q] target[n,*q]·probability[n,*q]
-        both[n] = Σ[*q] (target[n,*q] + probability[n,*q])
-        loss[n] = 1 − (2·found[n] + smooth)/(both[n] + smooth)
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        input[n, *q]: float
-        target[n, *q]: float
-        smooth: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; smooth is not a
-            number
-        ValueError: input or target has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *q or n differ; reduction is not one
-            of its options; smooth is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"dice_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"dice_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(smooth) is not float:
-        smooth = rt.number(smooth, "dice_loss: smooth")
-    if input.dim() < 1:
-        raise ValueError(
-            f"dice_loss: input must have at least 1 axis [n, *q], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            f"dice_loss: target must have at least 1 axis [n, *q], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"dice_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            f"dice_loss: target must be a floating-point tensor, not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"dice_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    q_shape = input.shape[1:]
-    if target.dim() != len(q_shape) + 1:
-        raise ValueError(
-            f"dice_loss: target must have {len(q_shape) + 1} axes [n, *q], not "
-            f"{target.dim()}"
-        )
-    if target.shape[1:] != q_shape:
-        raise ValueError(
-            f"dice_loss: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} in target, from axis 1 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"dice_loss: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "dice_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    smooth = smooth if type(smooth) is float else rt.number(smooth, "dice_loss: smooth")
+    if (
+        not rt.floating(input, target)
+        or input.dim() < 1
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
+        raise rt.explained("dice_loss", signature, input, target, reduction)
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)

@@ -49,38 +49,13 @@ class _Dot(Function):
 
 
 def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor y:
+    """Returns y of A[i] and B[i].
 
-        y = Σᵢ A[i]·B[i]
-
-    Args:
-        A[i]: float
-        B[i]: float
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor
-        ValueError: A or B has the wrong number of axes; the tensors are on different
-            devices; the sizes of index i differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"dot: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"dot: B must be a tensor, not {type(B).__name__}")
-    if A.dim() != 1:
-        raise ValueError(f"dot: A must have 1 axis [i], not {A.dim()}")
-    if B.dim() != 1:
-        raise ValueError(f"dot: B must have 1 axis [i], not {B.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"dot: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"dot: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"dot: B is on {B.device}, but A is on {A.device}")
-    if B.shape[0] != A.shape[0]:
-        raise ValueError(
-            f"dot: index i has size {A.shape[0]} on axis 0 of A but {B.shape[0]} on "
-            "axis 0 of B"
-        )
+    if not rt.floating(A, B) or A.dim() != 1 or B.shape != A.shape:
+        signature = "A[i], B[i]"
+        raise rt.explained("dot", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -58,26 +58,14 @@ class _Elu(Function):
 
 
 def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] > 0, input[*p], alpha·expm1(input[*p]))
-
-    Args:
-        input[*p]: float
-        alpha: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; alpha is not a number
-        ValueError: alpha is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"elu: input must be a tensor, not {type(input).__name__}")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "elu: alpha")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"elu: input must be a floating-point tensor, not {input.dtype}"
-        )
+    alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("elu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _elu_forward(input, alpha)
     return rt.apply(_Elu, input, alpha)

@@ -204,54 +204,24 @@ def embedding_bag(
     *,
     mode: Literal["mean", "sum", "max"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d]
-    ("max"):
+    """Returns average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d] ("max") of
+    input[n,t] (int64) and weight[v,d].
 
-        average[n,d] = meanₜ(weight[input[n,t],d])
-        total[n,d] = Σₜ weight[input[n,t],d]
-        largest[n,d] = maxₜ(weight[input[n,t],d])
-
-    Args:
-        input[n, t]: int64
-        weight[v, d]: float
-        mode: "mean", "sum" or "max"
-
-    Raises:
-        TypeError: input is not an int64 tensor; weight is not a floating-point tensor
-        ValueError: input or weight has the wrong number of axes; the tensors are on
-            different devices; mode is not one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"embedding_bag: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"embedding_bag: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if input.dim() != 2:
-        raise ValueError(
-            f"embedding_bag: input must have 2 axes [n, t], not {input.dim()}"
-        )
-    if weight.dim() != 2:
-        raise ValueError(
-            f"embedding_bag: weight must have 2 axes [v, d], not {weight.dim()}"
-        )
-    if input.dtype != torch.int64:
-        raise TypeError(f"embedding_bag: input must be int64, not {input.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"embedding_bag: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"embedding_bag: weight is on {weight.device}, but input is on "
-            f"{input.device}"
-        )
-    if not isinstance(mode, str) or mode not in _OPTIONS:
-        raise ValueError(
-            f"embedding_bag: mode must be one of 'mean', 'sum', 'max', not {mode!r}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or input.dtype != torch.int64
+        or not isinstance(weight, torch.Tensor)
+        or not weight.is_floating_point()
+        or weight.device != input.device
+        or input.dim() != 2
+        or weight.dim() != 2
+        or not isinstance(mode, str)
+        or mode not in _OPTIONS
+    ):
+        signature = "input[n,t]: int64, weight[v,d]; mode in mean|sum|max"
+        raise rt.explained("embedding_bag", signature, input, weight, mode)
     function, forward, composed = _OPTIONS[mode]
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)

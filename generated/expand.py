@@ -18,26 +18,17 @@ def _expand_forward(input, length):
 
 
 def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
-    """Returns the tensor output[n,*p]:
+    """Returns output[n,*p] of input[*p].
 
-        output[n,*p] = input[*p]
-
-    Args:
-        input[*p]: float
-        length: size of index n
-
-    Raises:
-        TypeError: input is not a floating-point tensor; length is not an integer
-        ValueError: length is not positive
+    length is the size of index n. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"expand: input must be a tensor, not {type(input).__name__}")
-    if type(length) is not int:
-        length = rt.integer(length, "expand: length")
-    if length < 1:
-        raise ValueError(f"expand: length must be positive, not {length}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"expand: input must be a floating-point tensor, not {input.dtype}"
-        )
+    length = length if type(length) is int else rt.integer(length, "expand: length")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or length < 1
+    ):
+        signature = "input[*p]; length=size(n)"
+        raise rt.explained("expand", signature, input, length)
     return _expand_forward(input, length)

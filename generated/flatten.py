@@ -10,31 +10,23 @@ Gradients, where G is the cotangent of output:
 
 import torch
 
+from . import _runtime as rt
+
 
 def _flatten_forward(input):
     return input.flatten(-2, -1)
 
 
 def flatten(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p,(t d)]:
+    """Returns output[*p,(t d)] of input[*p,t,d].
 
-        output[*p,(t d)] = input[*p,t,d]
-
-    Args:
-        input[*p, t, d]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
-        ValueError: input has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"flatten: input must be a tensor, not {type(input).__name__}")
-    if input.dim() < 2:
-        raise ValueError(
-            f"flatten: input must have at least 2 axes [*p, t, d], not {input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"flatten: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+    ):
+        signature = "input[*p,t,d]"
+        raise rt.explained("flatten", signature, input)
     return _flatten_forward(input)

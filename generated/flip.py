@@ -38,35 +38,20 @@ class _Flip(Function):
 
 
 def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,t,*q].
 
-        output[*p,t,*q] = input[*p,size(t) − t − 1,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"flip: input must be a tensor, not {type(input).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "flip: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"flip: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"flip: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"flip: input must be a floating-point tensor, not {input.dtype}"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("flip", signature, input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _flip_forward(input, dim)
     return rt.apply(_Flip, input, dim)

@@ -734,101 +734,28 @@ def focal_loss(
     gamma: float = 2,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n,*q] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
+    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
 
-        F[n,c,*q] = input[n,c,*q] − logsumexp[c′](input[n,c′,*q])
-        right[n,*q] = F[n,target[n,*q],*q]
-        loss[n,*q] = −weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
-        average = mean[n,*q](loss[n,*q])
-        total = Σ[n,*q] loss[n,*q]
-
-    Args:
-        input[n, c, *q]: float
-        target[n, *q]: int64
-        weight[c]: float; None means ones
-        gamma: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor; target is not an
-            int64 tensor; gamma is not a number
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index *q, n or c differ; reduction is
-            not one of its options; gamma is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"focal_loss: input must be a tensor, not {type(input).__name__}"
+    gamma = gamma if type(gamma) is float else rt.number(gamma, "focal_loss: gamma")
+    if (
+        not rt.floating_if_given(input, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() < 2
+        or target.shape != input.shape[:1] + input.shape[2:]
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c,*q], target[n,*q]: int64, weight[c]=None; "
+            "reduction in mean|sum|none"
         )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"focal_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "focal_loss: gamma")
-    if input.dim() < 2:
-        raise ValueError(
-            f"focal_loss: input must have at least 2 axes [n, c, *q], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            f"focal_loss: target must have at least 1 axis [n, *q], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"focal_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(f"focal_loss: target must be int64, not {target.dtype}")
-    if target.device != input.device:
-        raise ValueError(
-            f"focal_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    q_shape = input.shape[2:]
-    if target.dim() != len(q_shape) + 1:
-        raise ValueError(
-            f"focal_loss: target must have {len(q_shape) + 1} axes [n, *q], not "
-            f"{target.dim()}"
-        )
-    if target.shape[1:] != q_shape:
-        raise ValueError(
-            f"focal_loss: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} in target, from axis 1 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"focal_loss: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"focal_loss: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"focal_loss: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "focal_loss: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"focal_loss: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"focal_loss: index c has size {input.shape[1]} on axis 1 of input but "
-                f"{weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "focal_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+        raise rt.explained("focal_loss", signature, input, target, weight, reduction)
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)

@@ -95,70 +95,26 @@ class _Gather(Function):
 
 
 def gather(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,k,*q]:
+    """Returns output[*p,k,*q] of input[*p,v,*q] and index[*p,k,*q] (int64).
 
-        output[*p,k,*q] = input[*p,index[*p,k,*q],*q]
-
-    Args:
-        input[*p, v, *q]: float
-        index[*p, k, *q]: int64
-        dim: position of axis v
-
-    Raises:
-        TypeError: input is not a floating-point tensor; index is not an int64 tensor;
-            dim is not an integer
-        ValueError: input or index has the wrong number of axes; dim is not the position
-            of axis v; the tensors are on different devices; the sizes of index *p or *q
-            differ
+    dim is the position of axis v. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"gather: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(f"gather: index must be a tensor, not {type(index).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "gather: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"gather: input must have at least 1 axis [*p, v, *q], not {input.dim()}"
-        )
-    if index.dim() < 1:
-        raise ValueError(
-            f"gather: index must have at least 1 axis [*p, k, *q], not {index.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"gather: dim must be in [{-input.dim()}, {input.dim()}) for input, not "
-            f"{dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"gather: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if index.dtype != torch.int64:
-        raise TypeError(f"gather: index must be int64, not {index.dtype}")
-    if index.device != input.device:
-        raise ValueError(
-            f"gather: index is on {index.device}, but input is on {input.device}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    if index.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"gather: index must have {len(p_shape) + len(q_shape) + 1} axes [*p, k, "
-            f"*q], not {index.dim()}"
-        )
-    if index.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"gather: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(index.shape[: len(p_shape)])} in index, from axis 0 on"
-        )
-    if index.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"gather: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(index.shape[len(p_shape) + 1 :])} in index, from axis "
-            f"{len(p_shape) + 1} on"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "gather: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not isinstance(index, torch.Tensor)
+        or index.dtype != torch.int64
+        or index.device != input.device
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or index.dim() != input.dim()
+        or index.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]
+        or index.shape[dim % input.dim() + 1 :] != input.shape[dim % input.dim() + 1 :]
+    ):
+        signature = "input[*p,v,*q], index[*p,k,*q]: int64; dim=axis(v)"
+        raise rt.explained("gather", signature, input, index, dim)
     if torch.compiler.is_compiling():
         input, index = rt.distinct(input, index)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -297,89 +297,22 @@ def gaussian_nll_loss(
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p],
+    target[*p] and var[*p].
 
-        variance[*p] = max(var[*p], eps)
-        loss[*p] = (input[*p] − target[*p])²/(2·variance[*p]) + log(variance[*p])/2
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        var[*p]: float
-        eps: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, target or var is not a floating-point tensor; eps is not a
-            number
-        ValueError: the tensors are on different devices; target or var has the wrong
-            number of axes; the sizes of index *p differ; reduction is not one of its
-            options; eps is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"gaussian_nll_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"gaussian_nll_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if not isinstance(var, torch.Tensor):
-        raise TypeError(
-            f"gaussian_nll_loss: var must be a tensor, not {type(var).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "gaussian_nll_loss: eps")
-    if not input.is_floating_point():
-        raise TypeError(
-            "gaussian_nll_loss: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "gaussian_nll_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if not var.is_floating_point():
-        raise TypeError(
-            f"gaussian_nll_loss: var must be a floating-point tensor, not {var.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"gaussian_nll_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    if var.device != input.device:
-        raise ValueError(
-            f"gaussian_nll_loss: var is on {var.device}, but input is on {input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"gaussian_nll_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"gaussian_nll_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if var.dim() != len(p_shape):
-        raise ValueError(
-            f"gaussian_nll_loss: var must have {len(p_shape)} axes [*p], not "
-            f"{var.dim()}"
-        )
-    if var.shape != p_shape:
-        raise ValueError(
-            f"gaussian_nll_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(var.shape)} in var, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "gaussian_nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+    eps = eps if type(eps) is float else rt.number(eps, "gaussian_nll_loss: eps")
+    if (
+        not rt.floating(input, target, var)
+        or target.shape != input.shape
+        or var.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p], var[*p]; reduction in mean|sum|none"
+        raise rt.explained(
+            "gaussian_nll_loss", signature, input, target, var, reduction
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

@@ -83,45 +83,13 @@ class _Geglu(Function):
 
 
 def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p] and gate[*p].
 
-        output[*p] = input[*p]·gate[*p]·(1 + erf(gate[*p]/√2))/2
-
-    Args:
-        input[*p]: float
-        gate[*p]: float
-
-    Raises:
-        TypeError: input or gate is not a floating-point tensor
-        ValueError: the tensors are on different devices; gate has the wrong number of
-            axes; the sizes of index *p differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"geglu: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(gate, torch.Tensor):
-        raise TypeError(f"geglu: gate must be a tensor, not {type(gate).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"geglu: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not gate.is_floating_point():
-        raise TypeError(
-            f"geglu: gate must be a floating-point tensor, not {gate.dtype}"
-        )
-    if gate.device != input.device:
-        raise ValueError(
-            f"geglu: gate is on {gate.device}, but input is on {input.device}"
-        )
-    p_shape = input.shape
-    if gate.dim() != len(p_shape):
-        raise ValueError(
-            f"geglu: gate must have {len(p_shape)} axes [*p], not {gate.dim()}"
-        )
-    if gate.shape != p_shape:
-        raise ValueError(
-            f"geglu: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(gate.shape)} in gate, from axis 0 on"
-        )
+    if not rt.floating(input, gate) or gate.shape != input.shape:
+        signature = "input[*p], gate[*p]"
+        raise rt.explained("geglu", signature, input, gate)
     if torch.compiler.is_compiling():
         input, gate = rt.distinct(input, gate)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -125,30 +125,18 @@ _OPTIONS = {
 def gelu(
     input: torch.Tensor, *, approximate: Literal["none", "tanh"] = "none"
 ) -> torch.Tensor:
-    """Returns the tensor exact[*p] (approximate="none") or approximation[*p] ("tanh"):
+    """Returns exact[*p] (approximate="none") or approximation[*p] ("tanh") of input[*p].
 
-        exact[*p] = (erf(input[*p]/√2) + 1)·input[*p]/2
-        inner[*p] = √(2/π)·(0.044715·input[*p]³ + input[*p])
-        approximation[*p] = (tanh(inner[*p]) + 1)·input[*p]/2
-
-    Args:
-        input[*p]: float
-        approximate: "none" or "tanh"
-
-    Raises:
-        TypeError: input is not a floating-point tensor
-        ValueError: approximate is not one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"gelu: input must be a tensor, not {type(input).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"gelu: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not isinstance(approximate, str) or approximate not in _OPTIONS:
-        raise ValueError(
-            f"gelu: approximate must be one of 'none', 'tanh', not {approximate!r}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not isinstance(approximate, str)
+        or approximate not in _OPTIONS
+    ):
+        signature = "input[*p]; approximate in none|tanh"
+        raise rt.explained("gelu", signature, input, approximate)
     function, forward = _OPTIONS[approximate]
     if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input)

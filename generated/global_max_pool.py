@@ -74,30 +74,17 @@ class _GlobalMaxPool(Function):
 
 
 def global_max_pool(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[n,c]:
+    """Returns output[n,c] of input[n,c,*q].
 
-        output[n,c] = max[*q](input[n,c,*q])
-
-    Args:
-        input[n, c, *q]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
-        ValueError: input has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"global_max_pool: input must be a tensor, not {type(input).__name__}"
-        )
-    if input.dim() < 2:
-        raise ValueError(
-            "global_max_pool: input must have at least 2 axes [n, c, *q], not "
-            f"{input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"global_max_pool: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+    ):
+        signature = "input[n,c,*q]"
+        raise rt.explained("global_max_pool", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_max_pool_forward(input)
     return rt.apply(_GlobalMaxPool, input)

@@ -151,41 +151,21 @@ class _GluDual(_Glu):
 
 
 def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
-    """Returns the tensor output[*p,k,*q]:
+    """Returns output[*p,k,*q] of input[*p,m,*q].
 
-        halves[*p,t,k,*q] = input[*p,(t k),*q]
-        output[*p,k,*q] = halves[*p,0,k,*q]·sigmoid(halves[*p,1,k,*q])
-
-    Args:
-        input[*p, m, *q]: float
-        dim: position of axis m
-
-    Raises:
-        TypeError: input is not a floating-point tensor; dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            m; the size of axis m of input is not divisible by size(t)
+    dim is the position of axis m. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"glu: input must be a tensor, not {type(input).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "glu: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"glu: input must have at least 1 axis [*p, m, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"glu: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"glu: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if input.shape[dim] % 2 != 0:
-        raise ValueError(
-            f"glu: axis {dim} of input has size {input.shape[dim]}, which is not "
-            f"divisible by size(t) = {2}"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "glu: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or input.shape[dim] % 2 != 0
+    ):
+        signature = "input[*p,m,*q]; dim=axis(m); k=m/t; t=2"
+        raise rt.explained("glu", signature, input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _GluDual.apply(input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -46,23 +46,13 @@ class _Gram(Function):
 
 
 def gram(A: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor C[*b,i,j]:
+    """Returns C[*b,i,j] of A[*b,i,k].
 
-        C[*b,i,j] = Σₖ A[*b,i,k]·A[*b,j,k]
-
-    Args:
-        A[*b, i, k]: float
-
-    Raises:
-        TypeError: A is not a floating-point tensor
-        ValueError: A has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"gram: A must be a tensor, not {type(A).__name__}")
-    if A.dim() < 2:
-        raise ValueError(f"gram: A must have at least 2 axes [*b, i, k], not {A.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"gram: A must be a floating-point tensor, not {A.dtype}")
+    if not isinstance(A, torch.Tensor) or not A.is_floating_point() or A.dim() < 2:
+        signature = "A[*b,i,k]"
+        raise rt.explained("gram", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _gram_forward(A)
     return rt.apply(_Gram, A)

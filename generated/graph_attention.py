@@ -307,150 +307,44 @@ def graph_attention(
     *,
     negative_slope: float = 0.2,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,(h d)]:
+    """Returns output[n,(h d)] of x[n,f], weight[(h d),f], att_source[h,d],
+    att_target[h,d], source[k] (int64) and target[k] (int64).
 
-        projected[n,h,d] = Σ[f] x[n,f]·weight[(h d),f]
-        scores[k,h] = Σ[d] projected[source[k],h,d]·att_source[h,d] + Σ[d] projected[target[k],h,d]·att_target[h,d]
-        a[k,h] = where(scores[k,h] > 0, scores[k,h], negative_slope·scores[k,h])
-        total[n,h] = Σ[k | target[k] = n] exp(a[k,h])
-        output[n,(h d)] = Σ[k | target[k] = n] projected[source[k],h,d]·exp(a[k,h])/total[n,h]
-
-    Args:
-        x[n, f]: float
-        weight[(h d), f]: float
-        att_source[h, d]: float
-        att_target[h, d]: float
-        source[k]: int64
-        target[k]: int64
-        negative_slope: float
-
-    Raises:
-        TypeError: x, weight, att_source or att_target is not a floating-point tensor;
-            source or target is not an int64 tensor; negative_slope is not a number
-        ValueError: x, weight, att_source, att_target, source or target has the wrong
-            number of axes; the tensors are on different devices; the sizes of index f,
-            h, d or k differ; weight has an axis of the wrong size; negative_slope is
-            too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"graph_attention: x must be a tensor, not {type(x).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"graph_attention: weight must be a tensor, not {type(weight).__name__}"
+    negative_slope = (
+        negative_slope
+        if type(negative_slope) is float
+        else rt.number(negative_slope, "graph_attention: negative_slope")
+    )
+    if (
+        not rt.floating(x, weight, att_source, att_target)
+        or not isinstance(source, torch.Tensor)
+        or source.dtype != torch.int64
+        or source.device != x.device
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != x.device
+        or x.dim() != 2
+        or att_source.dim() != 2
+        or source.dim() != 1
+        or weight.shape != (att_source.shape[0] * att_source.shape[1], x.shape[1])
+        or att_target.shape != att_source.shape
+        or target.shape != source.shape
+    ):
+        signature = (
+            "x[n,f], weight[(h d),f], att_source[h,d], att_target[h,d], "
+            "source[k]: int64, target[k]: int64"
         )
-    if not isinstance(att_source, torch.Tensor):
-        raise TypeError(
-            "graph_attention: att_source must be a tensor, not "
-            f"{type(att_source).__name__}"
-        )
-    if not isinstance(att_target, torch.Tensor):
-        raise TypeError(
-            "graph_attention: att_target must be a tensor, not "
-            f"{type(att_target).__name__}"
-        )
-    if not isinstance(source, torch.Tensor):
-        raise TypeError(
-            f"graph_attention: source must be a tensor, not {type(source).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"graph_attention: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(negative_slope) is not float:
-        negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
-    if x.dim() != 2:
-        raise ValueError(f"graph_attention: x must have 2 axes [n, f], not {x.dim()}")
-    if weight.dim() != 2:
-        raise ValueError(
-            f"graph_attention: weight must have 2 axes [(h d), f], not {weight.dim()}"
-        )
-    if att_source.dim() != 2:
-        raise ValueError(
-            "graph_attention: att_source must have 2 axes [h, d], not "
-            f"{att_source.dim()}"
-        )
-    if att_target.dim() != 2:
-        raise ValueError(
-            "graph_attention: att_target must have 2 axes [h, d], not "
-            f"{att_target.dim()}"
-        )
-    if source.dim() != 1:
-        raise ValueError(
-            f"graph_attention: source must have 1 axis [k], not {source.dim()}"
-        )
-    if target.dim() != 1:
-        raise ValueError(
-            f"graph_attention: target must have 1 axis [k], not {target.dim()}"
-        )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"graph_attention: x must be a floating-point tensor, not {x.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "graph_attention: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if not att_source.is_floating_point():
-        raise TypeError(
-            "graph_attention: att_source must be a floating-point tensor, not "
-            f"{att_source.dtype}"
-        )
-    if not att_target.is_floating_point():
-        raise TypeError(
-            "graph_attention: att_target must be a floating-point tensor, not "
-            f"{att_target.dtype}"
-        )
-    if source.dtype != torch.int64:
-        raise TypeError(f"graph_attention: source must be int64, not {source.dtype}")
-    if target.dtype != torch.int64:
-        raise TypeError(f"graph_attention: target must be int64, not {target.dtype}")
-    if weight.device != x.device:
-        raise ValueError(
-            f"graph_attention: weight is on {weight.device}, but x is on {x.device}"
-        )
-    if att_source.device != x.device:
-        raise ValueError(
-            f"graph_attention: att_source is on {att_source.device}, but x is on "
-            f"{x.device}"
-        )
-    if att_target.device != x.device:
-        raise ValueError(
-            f"graph_attention: att_target is on {att_target.device}, but x is on "
-            f"{x.device}"
-        )
-    if source.device != x.device:
-        raise ValueError(
-            f"graph_attention: source is on {source.device}, but x is on {x.device}"
-        )
-    if target.device != x.device:
-        raise ValueError(
-            f"graph_attention: target is on {target.device}, but x is on {x.device}"
-        )
-    if weight.shape[1] != x.shape[1]:
-        raise ValueError(
-            f"graph_attention: index f has size {x.shape[1]} on axis 1 of x but "
-            f"{weight.shape[1]} on axis 1 of weight"
-        )
-    if weight.shape[0] != att_source.shape[0] * att_source.shape[1]:
-        raise ValueError(
-            f"graph_attention: axis 0 (h d) of weight has size {weight.shape[0]}, but "
-            f"size(h)*size(d) is {att_source.shape[0] * att_source.shape[1]}"
-        )
-    if att_target.shape[0] != att_source.shape[0]:
-        raise ValueError(
-            f"graph_attention: index h has size {att_source.shape[0]} on axis 0 of "
-            f"att_source but {att_target.shape[0]} on axis 0 of att_target"
-        )
-    if att_target.shape[1] != att_source.shape[1]:
-        raise ValueError(
-            f"graph_attention: index d has size {att_source.shape[1]} on axis 1 of "
-            f"att_source but {att_target.shape[1]} on axis 1 of att_target"
-        )
-    if target.shape[0] != source.shape[0]:
-        raise ValueError(
-            f"graph_attention: index k has size {source.shape[0]} on axis 0 of source "
-            f"but {target.shape[0]} on axis 0 of target"
+        raise rt.explained(
+            "graph_attention",
+            signature,
+            x,
+            weight,
+            att_source,
+            att_target,
+            source,
+            target,
         )
     if torch.compiler.is_compiling():
         given = rt.distinct(x, weight, att_source, att_target, source, target)

@@ -190,96 +190,37 @@ def group_norm(
     num_groups: int,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,d,*q]:
+    """Returns output[n,d,*q] of input[n,(g c),*q], weight[d] (None means ones) and bias[d]
+    (None means zeros).
 
-        mu[n,g] = mean[c,*q](input[n,(g c),*q])
-        var[n,g] = mean[c,*q]((input[n,(g c),*q] − mu[n,g])²)
-        xhat[n,(g c),*q] = (input[n,(g c),*q] − mu[n,g])/√(var[n,g] + eps)
-        output[n,d,*q] = xhat[n,d,*q]·weight[d] + bias[d]
-
-    Args:
-        input[n, (g c), *q]: float
-        weight[d]: float; None means ones
-        bias[d]: float; None means zeros
-        num_groups: size of index g
-        eps: float
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; num_groups is
-            not an integer; eps is not a number
-        ValueError: input, weight or bias has the wrong number of axes; num_groups is
-            not positive; the size of axis (g c) of input is not divisible by
-            num_groups; the tensors are on different devices; weight or bias has an axis
-            of the wrong size; eps is too large for float64
+    num_groups is the size of index g. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"group_norm: input must be a tensor, not {type(input).__name__}"
+    num_groups = (
+        num_groups
+        if type(num_groups) is int
+        else rt.integer(num_groups, "group_norm: num_groups")
+    )
+    eps = eps if type(eps) is float else rt.number(eps, "group_norm: eps")
+    if (
+        not rt.floating_if_given(input, weight, bias)
+        or input.dim() < 2
+        or num_groups < 1
+        or input.shape[1] % num_groups != 0
+        or (
+            weight is not None
+            and weight.shape != (num_groups * (input.shape[1] // num_groups),)
         )
-    if type(num_groups) is not int:
-        num_groups = rt.integer(num_groups, "group_norm: num_groups")
-    if type(eps) is not float:
-        eps = rt.number(eps, "group_norm: eps")
-    if input.dim() < 2:
-        raise ValueError(
-            "group_norm: input must have at least 2 axes [n, (g c), *q], not "
-            f"{input.dim()}"
+        or (
+            bias is not None
+            and bias.shape != (num_groups * (input.shape[1] // num_groups),)
         )
-    if num_groups < 1:
-        raise ValueError(f"group_norm: num_groups must be positive, not {num_groups}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"group_norm: input must be a floating-point tensor, not {input.dtype}"
+    ):
+        signature = (
+            "input[n,(g c),*q], weight[d]=None, bias[d]=None; num_groups=size(g); "
+            "c=(g c)/g; d=g*c"
         )
-    if input.shape[1] % num_groups != 0:
-        raise ValueError(
-            f"group_norm: axis 1 (g c) of input has size {input.shape[1]}, which is not "
-            f"divisible by num_groups = {num_groups}"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"group_norm: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"group_norm: weight must have 1 axis [d], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "group_norm: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"group_norm: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != num_groups * (input.shape[1] // num_groups):
-            raise ValueError(
-                f"group_norm: axis 0 of weight has size {weight.shape[0]}, but "
-                f"size(g)*size(c) is {num_groups * (input.shape[1] // num_groups)}"
-            )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"group_norm: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(f"group_norm: bias must have 1 axis [d], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"group_norm: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"group_norm: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.shape[0] != num_groups * (input.shape[1] // num_groups):
-            raise ValueError(
-                f"group_norm: axis 0 of bias has size {bias.shape[0]}, but "
-                f"size(g)*size(c) is {num_groups * (input.shape[1] // num_groups)}"
-            )
+        raise rt.explained("group_norm", signature, input, weight, bias, num_groups)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():

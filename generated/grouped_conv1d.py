@@ -107,79 +107,56 @@ def grouped_conv1d(
     dilation: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,(g o),u]:
+    """Returns output[n,(g o),u] of input[n,(g c),t], weight[(g o),c,k] and bias[(g o)]
+    (None means zeros).
 
-        output[n,(g o),u] = bias[(g o)] + Σ[c,k | 0 ≤ stride·u + dilation·k − padding < size(t)] input[n,(g c),stride·u + dilation·k − padding]·weight[(g o),c,k]
-
-    Args:
-        input[n, (g c), t]: float
-        weight[(g o), c, k]: float
-        bias[(g o)]: float; None means zeros
-        stride: int
-        padding: int
-        dilation: int
-        groups: size of index g
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; stride,
-            padding, dilation or groups is not an integer
-        ValueError: input, weight or bias has the wrong number of axes; groups, stride
-            or dilation is not positive; the tensors are on different devices; the size
-            of axis (g o) of weight is not divisible by groups; input or bias has an
-            axis of the wrong size; no value of index u keeps every access in bounds;
-            padding is negative
+    groups is the size of index g. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"grouped_conv1d: input must be a tensor, not {type(input).__name__}"
+    stride = (
+        stride if type(stride) is int else rt.integer(stride, "grouped_conv1d: stride")
+    )
+    padding = (
+        padding
+        if type(padding) is int
+        else rt.integer(padding, "grouped_conv1d: padding")
+    )
+    dilation = (
+        dilation
+        if type(dilation) is int
+        else rt.integer(dilation, "grouped_conv1d: dilation")
+    )
+    groups = (
+        groups if type(groups) is int else rt.integer(groups, "grouped_conv1d: groups")
+    )
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() != 3
+        or weight.dim() != 3
+        or groups < 1
+        or stride < 1
+        or weight.shape[0] % groups != 0
+        or input.shape[1] != groups * weight.shape[1]
+        or (bias is not None and bias.shape != (groups * (weight.shape[0] // groups),))
+        or padding < 0
+        or dilation < 1
+    ):
+        signature = (
+            "input[n,(g c),t], weight[(g o),c,k], bias[(g o)]=None; groups=size(g); "
+            "stride is a divisor; o=(g o)/g; padding is not negative; "
+            "dilation is positive"
         )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"grouped_conv1d: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if type(stride) is not int:
-        stride = rt.integer(stride, "grouped_conv1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "grouped_conv1d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "grouped_conv1d: dilation")
-    if type(groups) is not int:
-        groups = rt.integer(groups, "grouped_conv1d: groups")
-    if input.dim() != 3:
-        raise ValueError(
-            f"grouped_conv1d: input must have 3 axes [n, (g c), t], not {input.dim()}"
-        )
-    if weight.dim() != 3:
-        raise ValueError(
-            f"grouped_conv1d: weight must have 3 axes [(g o), c, k], not {weight.dim()}"
-        )
-    if groups < 1:
-        raise ValueError(f"grouped_conv1d: groups must be positive, not {groups}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"grouped_conv1d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "grouped_conv1d: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"grouped_conv1d: weight is on {weight.device}, but input is on "
-            f"{input.device}"
-        )
-    if stride < 1:
-        raise ValueError(f"grouped_conv1d: stride must be positive, not {stride}")
-    if weight.shape[0] % groups != 0:
-        raise ValueError(
-            f"grouped_conv1d: axis 0 (g o) of weight has size {weight.shape[0]}, which "
-            f"is not divisible by groups = {groups}"
-        )
-    if input.shape[1] != groups * weight.shape[1]:
-        raise ValueError(
-            f"grouped_conv1d: axis 1 (g c) of input has size {input.shape[1]}, but "
-            f"size(g)*size(c) is {groups * weight.shape[1]}"
+        raise rt.explained(
+            "grouped_conv1d",
+            signature,
+            input,
+            weight,
+            bias,
+            groups,
+            stride,
+            padding,
+            dilation,
         )
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
@@ -188,34 +165,6 @@ def grouped_conv1d(
         raise ValueError(
             "grouped_conv1d: no value of index u keeps every access in bounds"
         )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"grouped_conv1d: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(
-                f"grouped_conv1d: bias must have 1 axis [(g o)], not {bias.dim()}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                "grouped_conv1d: bias must be a floating-point tensor, not "
-                f"{bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"grouped_conv1d: bias is on {bias.device}, but input is on "
-                f"{input.device}"
-            )
-        if bias.shape[0] != groups * (weight.shape[0] // groups):
-            raise ValueError(
-                f"grouped_conv1d: axis 0 (g o) of bias has size {bias.shape[0]}, but "
-                f"size(g)*size(o) is {groups * (weight.shape[0] // groups)}"
-            )
-    if padding < 0:
-        raise ValueError(f"grouped_conv1d: padding must not be negative, not {padding}")
-    if dilation < 1:
-        raise ValueError(f"grouped_conv1d: dilation must be positive, not {dilation}")
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -207,118 +207,25 @@ class _GroupedQueryAttention(Function):
 def grouped_query_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,(g r),i,e]:
+    """Returns output[*b,(g r),i,e] of query[*b,(g r),i,d], key[*b,g,j,d] and
+    value[*b,g,j,e].
 
-        S[*b,g,r,i,j] = 1/√(size(d))·Σ[d] query[*b,(g r),i,d]·key[*b,g,j,d]
-        P[*b,g,r,i,j] = softmaxⱼ(S[*b,g,r,i,j])
-        output[*b,(g r),i,e] = Σⱼ P[*b,g,r,i,j]·value[*b,g,j,e]
-
-    Args:
-        query[*b, (g r), i, d]: float
-        key[*b, g, j, d]: float
-        value[*b, g, j, e]: float
-
-    Raises:
-        TypeError: query, key or value is not a floating-point tensor
-        ValueError: query, key or value has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *b, d, g or j differ; the size of axis
-            (g r) of query is not divisible by size(g)
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            "grouped_query_attention: query must be a tensor, not "
-            f"{type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"grouped_query_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            "grouped_query_attention: value must be a tensor, not "
-            f"{type(value).__name__}"
-        )
-    if query.dim() < 3:
-        raise ValueError(
-            "grouped_query_attention: query must have at least 3 axes [*b, (g r), i, "
-            f"d], not {query.dim()}"
-        )
-    if key.dim() < 3:
-        raise ValueError(
-            "grouped_query_attention: key must have at least 3 axes [*b, g, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 3:
-        raise ValueError(
-            "grouped_query_attention: value must have at least 3 axes [*b, g, j, e], "
-            f"not {value.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "grouped_query_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            "grouped_query_attention: key must be a floating-point tensor, not "
-            f"{key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "grouped_query_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"grouped_query_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"grouped_query_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-3]
-    if key.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"grouped_query_attention: key must have {len(b_shape) + 3} axes [*b, g, j, "
-            f"d], not {key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"grouped_query_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"grouped_query_attention: value must have {len(b_shape) + 3} axes [*b, g, "
-            f"j, e], not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"grouped_query_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-3] == 0 or query.shape[-3] % key.shape[-3] != 0:
-        raise ValueError(
-            "grouped_query_attention: axis -3 (g r) of query has size "
-            f"{query.shape[-3]}, which is not divisible by size(g) = {key.shape[-3]}"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"grouped_query_attention: index d has size {query.shape[-1]} on axis -1 of "
-            f"query but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-3] != key.shape[-3]:
-        raise ValueError(
-            f"grouped_query_attention: index g has size {key.shape[-3]} on axis -3 of "
-            f"key but {value.shape[-3]} on axis -3 of value"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"grouped_query_attention: index j has size {key.shape[-2]} on axis -2 of "
-            f"key but {value.shape[-2]} on axis -2 of value"
-        )
+    if (
+        not rt.floating(query, key, value)
+        or query.dim() < 3
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[-3] == 0
+        or query.shape[-3] % key.shape[-3] != 0
+        or key.shape[:-3] != query.shape[:-3]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-3] != query.shape[:-3]
+        or value.shape[-3:-1] != key.shape[-3:-1]
+    ):
+        signature = "query[*b,(g r),i,d], key[*b,g,j,d], value[*b,g,j,e]; r=(g r)/g"
+        raise rt.explained("grouped_query_attention", signature, query, key, value)
     if torch.compiler.is_compiling():
         query, key, value = rt.distinct(query, key, value)
     if rt.forward_mode():

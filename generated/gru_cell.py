@@ -251,144 +251,27 @@ def gru_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns the tensor h[n,j]:
+    """Returns h[n,j] of input[n,i], hx[n,j], w_ih[(g j),i], w_hh[(g j),j'], b_ih[(g j)]
+    (None means zeros) and b_hh[(g j)] (None means zeros).
 
-        a[n,g,j] = b_ih[(g j)] + Σᵢ input[n,i]·w_ih[(g j),i]
-        s[n,g,j] = b_hh[(g j)] + Σₗ hx[n,l]·w_hh[(g j),l]
-        reset[n,j] = sigmoid(a[n,0,j] + s[n,0,j])
-        update[n,j] = sigmoid(a[n,1,j] + s[n,1,j])
-        new[n,j] = tanh(a[n,2,j] + s[n,2,j]·reset[n,j])
-        h[n,j] = hx[n,j]·update[n,j] + new[n,j]·(1 − update[n,j])
-
-    Args:
-        input[n, i]: float
-        hx[n, j]: float
-        w_ih[(g j), i]: float
-        w_hh[(g j), j']: float
-        b_ih[(g j)]: float; None means zeros
-        b_hh[(g j)]: float; None means zeros
-
-    Raises:
-        TypeError: input, hx, w_ih, w_hh, b_ih or b_hh is not a floating-point tensor
-        ValueError: input, hx, w_ih, w_hh, b_ih or b_hh has the wrong number of axes;
-            the tensors are on different devices; the sizes of index n, i or j differ;
-            w_ih, w_hh, b_ih or b_hh has an axis of the wrong size
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"gru_cell: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(hx, torch.Tensor):
-        raise TypeError(f"gru_cell: hx must be a tensor, not {type(hx).__name__}")
-    if not isinstance(w_ih, torch.Tensor):
-        raise TypeError(f"gru_cell: w_ih must be a tensor, not {type(w_ih).__name__}")
-    if not isinstance(w_hh, torch.Tensor):
-        raise TypeError(f"gru_cell: w_hh must be a tensor, not {type(w_hh).__name__}")
-    if input.dim() != 2:
-        raise ValueError(f"gru_cell: input must have 2 axes [n, i], not {input.dim()}")
-    if hx.dim() != 2:
-        raise ValueError(f"gru_cell: hx must have 2 axes [n, j], not {hx.dim()}")
-    if w_ih.dim() != 2:
-        raise ValueError(
-            f"gru_cell: w_ih must have 2 axes [(g j), i], not {w_ih.dim()}"
+    if (
+        not rt.floating(input, hx, w_ih, w_hh)
+        or not rt.floating_if_given(input, b_ih, b_hh)
+        or input.dim() != 2
+        or hx.dim() != 2
+        or hx.shape[0] != input.shape[0]
+        or w_ih.shape != (3 * hx.shape[1], input.shape[1])
+        or w_hh.shape != (3 * hx.shape[1], hx.shape[1])
+        or (b_ih is not None and b_ih.shape != (3 * hx.shape[1],))
+        or (b_hh is not None and b_hh.shape != (3 * hx.shape[1],))
+    ):
+        signature = (
+            "input[n,i], hx[n,j], w_ih[(g j),i], w_hh[(g j),j'=j], b_ih[(g j)]=None, "
+            "b_hh[(g j)]=None; g=3"
         )
-    if w_hh.dim() != 2:
-        raise ValueError(
-            f"gru_cell: w_hh must have 2 axes [(g j), j'], not {w_hh.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"gru_cell: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not hx.is_floating_point():
-        raise TypeError(f"gru_cell: hx must be a floating-point tensor, not {hx.dtype}")
-    if not w_ih.is_floating_point():
-        raise TypeError(
-            f"gru_cell: w_ih must be a floating-point tensor, not {w_ih.dtype}"
-        )
-    if not w_hh.is_floating_point():
-        raise TypeError(
-            f"gru_cell: w_hh must be a floating-point tensor, not {w_hh.dtype}"
-        )
-    if hx.device != input.device:
-        raise ValueError(
-            f"gru_cell: hx is on {hx.device}, but input is on {input.device}"
-        )
-    if w_ih.device != input.device:
-        raise ValueError(
-            f"gru_cell: w_ih is on {w_ih.device}, but input is on {input.device}"
-        )
-    if w_hh.device != input.device:
-        raise ValueError(
-            f"gru_cell: w_hh is on {w_hh.device}, but input is on {input.device}"
-        )
-    if hx.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"gru_cell: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{hx.shape[0]} on axis 0 of hx"
-        )
-    if w_ih.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"gru_cell: index i has size {input.shape[1]} on axis 1 of input but "
-            f"{w_ih.shape[1]} on axis 1 of w_ih"
-        )
-    if w_hh.shape[1] != hx.shape[1]:
-        raise ValueError(
-            f"gru_cell: index j has size {hx.shape[1]} on axis 1 of hx but "
-            f"{w_hh.shape[1]} on axis 1 of w_hh"
-        )
-    if w_ih.shape[0] != 3 * hx.shape[1]:
-        raise ValueError(
-            f"gru_cell: axis 0 (g j) of w_ih has size {w_ih.shape[0]}, but "
-            f"size(g)*size(j) is {3 * hx.shape[1]}"
-        )
-    if w_hh.shape[0] != 3 * hx.shape[1]:
-        raise ValueError(
-            f"gru_cell: axis 0 (g j) of w_hh has size {w_hh.shape[0]}, but "
-            f"size(g)*size(j) is {3 * hx.shape[1]}"
-        )
-    if b_ih is not None:
-        if not isinstance(b_ih, torch.Tensor):
-            raise TypeError(
-                f"gru_cell: b_ih must be a tensor, not {type(b_ih).__name__}"
-            )
-        if b_ih.dim() != 1:
-            raise ValueError(
-                f"gru_cell: b_ih must have 1 axis [(g j)], not {b_ih.dim()}"
-            )
-        if not b_ih.is_floating_point():
-            raise TypeError(
-                f"gru_cell: b_ih must be a floating-point tensor, not {b_ih.dtype}"
-            )
-        if b_ih.device != input.device:
-            raise ValueError(
-                f"gru_cell: b_ih is on {b_ih.device}, but input is on {input.device}"
-            )
-        if b_ih.shape[0] != 3 * hx.shape[1]:
-            raise ValueError(
-                f"gru_cell: axis 0 (g j) of b_ih has size {b_ih.shape[0]}, but "
-                f"size(g)*size(j) is {3 * hx.shape[1]}"
-            )
-    if b_hh is not None:
-        if not isinstance(b_hh, torch.Tensor):
-            raise TypeError(
-                f"gru_cell: b_hh must be a tensor, not {type(b_hh).__name__}"
-            )
-        if b_hh.dim() != 1:
-            raise ValueError(
-                f"gru_cell: b_hh must have 1 axis [(g j)], not {b_hh.dim()}"
-            )
-        if not b_hh.is_floating_point():
-            raise TypeError(
-                f"gru_cell: b_hh must be a floating-point tensor, not {b_hh.dtype}"
-            )
-        if b_hh.device != input.device:
-            raise ValueError(
-                f"gru_cell: b_hh is on {b_hh.device}, but input is on {input.device}"
-            )
-        if b_hh.shape[0] != 3 * hx.shape[1]:
-            raise ValueError(
-                f"gru_cell: axis 0 (g j) of b_hh has size {b_hh.shape[0]}, but "
-                f"size(g)*size(j) is {3 * hx.shape[1]}"
-            )
+        raise rt.explained("gru_cell", signature, input, hx, w_ih, w_hh, b_ih, b_hh)
     if torch.compiler.is_compiling():
         given = rt.distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
         input, hx, w_ih, w_hh, b_ih, b_hh = given

@@ -58,28 +58,14 @@ class _Hardshrink(Function):
 
 
 def hardshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(|input[*p]| ≤ lambd, 0, input[*p])
-
-    Args:
-        input[*p]: float
-        lambd: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; lambd is not a number
-        ValueError: lambd is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"hardshrink: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(lambd) is not float:
-        lambd = rt.number(lambd, "hardshrink: lambd")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"hardshrink: input must be a floating-point tensor, not {input.dtype}"
-        )
+    lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("hardshrink", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardshrink_forward(input, lambd)
     return rt.apply(_Hardshrink, input, lambd)

@@ -86,24 +86,13 @@ class _HardsigmoidDual(_Hardsigmoid):
 
 
 def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] ≤ −3, 0, where(input[*p] ≥ 3, 1, input[*p]/6 + 1/2))
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"hardsigmoid: input must be a tensor, not {type(input).__name__}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"hardsigmoid: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("hardsigmoid", signature, input)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HardsigmoidDual.apply(input)
     if not torch.is_grad_enabled() or rt.forward_mode():

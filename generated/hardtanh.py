@@ -62,30 +62,19 @@ class _Hardtanh(Function):
 def hardtanh(
     input: torch.Tensor, *, min_val: float = -1, max_val: float = 1
 ) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] ≤ min_val, min_val, where(input[*p] ≥ max_val, max_val, input[*p]))
-
-    Args:
-        input[*p]: float
-        min_val: float
-        max_val: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; min_val or max_val is not a
-            number
-        ValueError: min_val or max_val is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"hardtanh: input must be a tensor, not {type(input).__name__}")
-    if type(min_val) is not float:
-        min_val = rt.number(min_val, "hardtanh: min_val")
-    if type(max_val) is not float:
-        max_val = rt.number(max_val, "hardtanh: max_val")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"hardtanh: input must be a floating-point tensor, not {input.dtype}"
-        )
+    min_val = (
+        min_val if type(min_val) is float else rt.number(min_val, "hardtanh: min_val")
+    )
+    max_val = (
+        max_val if type(max_val) is float else rt.number(max_val, "hardtanh: max_val")
+    )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("hardtanh", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardtanh_forward(input, min_val, max_val)
     return rt.apply(_Hardtanh, input, min_val, max_val)

@@ -211,67 +211,24 @@ def hinge_embedding_loss(
     margin: float = 1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p].
 
-        loss[*p] = where(target[*p] = 1, input[*p], max(margin − input[*p], 0))
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        margin: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; margin is not a
-            number
-        ValueError: the tensors are on different devices; target has the wrong number of
-            axes; the sizes of index *p differ; reduction is not one of its options;
-            margin is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"hinge_embedding_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "hinge_embedding_loss: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if type(margin) is not float:
-        margin = rt.number(margin, "hinge_embedding_loss: margin")
-    if not input.is_floating_point():
-        raise TypeError(
-            "hinge_embedding_loss: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "hinge_embedding_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"hinge_embedding_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"hinge_embedding_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"hinge_embedding_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "hinge_embedding_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "hinge_embedding_loss: margin")
+    )
+    if (
+        not rt.floating(input, target)
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; reduction in mean|sum|none"
+        raise rt.explained("hinge_embedding_loss", signature, input, target, reduction)
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)

@@ -389,64 +389,22 @@ def huber_loss(
     reduction: Literal["mean", "sum", "none"] = "mean",
     delta: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p].
 
-        e[*p] = input[*p] − target[*p]
-        loss[*p] = where(|e[*p]| ≤ delta, e[*p]²/2, delta·(|e[*p]| − delta/2))
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        reduction: "mean", "sum" or "none"
-        delta: float
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; delta is not a number
-        ValueError: delta is not greater than 0; the tensors are on different devices;
-            target has the wrong number of axes; the sizes of index *p differ; reduction
-            is not one of its options; delta is too large for float64
+    delta is greater than 0. A TypeError or ValueError names the argument that does not
+    fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"huber_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"huber_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(delta) is not float:
-        delta = rt.number(delta, "huber_loss: delta")
-    if not delta > 0:
-        raise ValueError(f"huber_loss: delta must be greater than 0, not {delta}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"huber_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            f"huber_loss: target must be a floating-point tensor, not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"huber_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"huber_loss: target must have {len(p_shape)} axes [*p], not {target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"huber_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "huber_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    delta = delta if type(delta) is float else rt.number(delta, "huber_loss: delta")
+    if (
+        not rt.floating(input, target)
+        or not delta > 0
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; delta>0; reduction in mean|sum|none"
+        raise rt.explained("huber_loss", signature, input, target, delta, reduction)
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)

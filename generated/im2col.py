@@ -29,54 +29,45 @@ def im2col(
     dilation: int = 1,
     stride: int = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,(c i j),(x y)]:
+    """Returns output[n,(c i j),(x y)] of input[n,c,h,w].
 
-        output[n,(c i j),(x y)] = input[n,c,dilation·i + stride·x,dilation·j + stride·y]
-
-    Args:
-        input[n, c, h, w]: float
-        kernel_height: size of index i
-        kernel_width: size of index j
-        dilation: int
-        stride: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; kernel_height, kernel_width,
-            dilation or stride is not an integer
-        ValueError: input has the wrong number of axes; kernel_height, kernel_width,
-            stride or dilation is not positive; no value of index x or y keeps every
-            access in bounds
+    kernel_height is the size of index i and kernel_width is the size of index j. A
+    TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"im2col: input must be a tensor, not {type(input).__name__}")
-    if type(kernel_height) is not int:
-        kernel_height = rt.integer(kernel_height, "im2col: kernel_height")
-    if type(kernel_width) is not int:
-        kernel_width = rt.integer(kernel_width, "im2col: kernel_width")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "im2col: dilation")
-    if type(stride) is not int:
-        stride = rt.integer(stride, "im2col: stride")
-    if input.dim() != 4:
-        raise ValueError(
-            f"im2col: input must have 4 axes [n, c, h, w], not {input.dim()}"
+    kernel_height = (
+        kernel_height
+        if type(kernel_height) is int
+        else rt.integer(kernel_height, "im2col: kernel_height")
+    )
+    kernel_width = (
+        kernel_width
+        if type(kernel_width) is int
+        else rt.integer(kernel_width, "im2col: kernel_width")
+    )
+    dilation = (
+        dilation if type(dilation) is int else rt.integer(dilation, "im2col: dilation")
+    )
+    stride = stride if type(stride) is int else rt.integer(stride, "im2col: stride")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() != 4
+        or kernel_height < 1
+        or kernel_width < 1
+        or stride < 1
+        or dilation < 1
+    ):
+        signature = (
+            "input[n,c,h,w]; kernel_height=size(i); kernel_width=size(j); "
+            "stride is a divisor; dilation is positive"
         )
-    if kernel_height < 1:
-        raise ValueError(f"im2col: kernel_height must be positive, not {kernel_height}")
-    if kernel_width < 1:
-        raise ValueError(f"im2col: kernel_width must be positive, not {kernel_width}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"im2col: input must be a floating-point tensor, not {input.dtype}"
+        raise rt.explained(
+            "im2col", signature, input, kernel_height, kernel_width, stride, dilation
         )
-    if stride < 1:
-        raise ValueError(f"im2col: stride must be positive, not {stride}")
     size = (dilation + input.shape[2] - dilation * kernel_height - 1) // stride + 1
     if size < 0:
         raise ValueError("im2col: no value of index x keeps every access in bounds")
     size = (dilation + input.shape[3] - dilation * kernel_width - 1) // stride + 1
     if size < 0:
         raise ValueError("im2col: no value of index y keeps every access in bounds")
-    if dilation < 1:
-        raise ValueError(f"im2col: dilation must be positive, not {dilation}")
     return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)

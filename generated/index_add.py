@@ -58,98 +58,28 @@ def index_add(
     dim: int,
     alpha: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,v,*q]:
+    """Returns output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q].
 
-        output[*p,v,*q] = input[*p,v,*q] + alpha·Σ[k | index[k] = v] source[*p,k,*q]
-
-    Args:
-        input[*p, v, *q]: float
-        index[k]: int64; a value that is no position of axis v is ignored
-        source[*p, k, *q]: float
-        dim: position of axis v
-        alpha: float
-
-    Raises:
-        TypeError: input or source is not a floating-point tensor; index is not an int64
-            tensor; dim is not an integer; alpha is not a number
-        ValueError: input, index or source has the wrong number of axes; dim is not the
-            position of axis v; the tensors are on different devices; the sizes of index
-            *p, *q or k differ; alpha is too large for float64
+    dim is the position of axis v. A value of index that is no position of axis v is
+    ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"index_add: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(
-            f"index_add: index must be a tensor, not {type(index).__name__}"
-        )
-    if not isinstance(source, torch.Tensor):
-        raise TypeError(
-            f"index_add: source must be a tensor, not {type(source).__name__}"
-        )
-    if type(dim) is not int:
-        dim = rt.integer(dim, "index_add: dim")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "index_add: alpha")
-    if input.dim() < 1:
-        raise ValueError(
-            f"index_add: input must have at least 1 axis [*p, v, *q], not {input.dim()}"
-        )
-    if index.dim() != 1:
-        raise ValueError(f"index_add: index must have 1 axis [k], not {index.dim()}")
-    if source.dim() < 1:
-        raise ValueError(
-            "index_add: source must have at least 1 axis [*p, k, *q], not "
-            f"{source.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"index_add: dim must be in [{-input.dim()}, {input.dim()}) for input, not "
-            f"{dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"index_add: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if index.dtype != torch.int64:
-        raise TypeError(f"index_add: index must be int64, not {index.dtype}")
-    if not source.is_floating_point():
-        raise TypeError(
-            f"index_add: source must be a floating-point tensor, not {source.dtype}"
-        )
-    if index.device != input.device:
-        raise ValueError(
-            f"index_add: index is on {index.device}, but input is on {input.device}"
-        )
-    if source.device != input.device:
-        raise ValueError(
-            f"index_add: source is on {source.device}, but input is on {input.device}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    if source.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"index_add: source must have {len(p_shape) + len(q_shape) + 1} axes [*p, "
-            f"k, *q], not {source.dim()}"
-        )
-    if source.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"index_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(source.shape[: len(p_shape)])} in source, from axis 0 on"
-        )
-    if source.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"index_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(source.shape[len(p_shape) + 1 :])} in source, from axis "
-            f"{len(p_shape) + 1} on"
-        )
-    if source.shape[dim] != index.shape[0]:
-        raise ValueError(
-            f"index_add: index k has size {index.shape[0]} on axis 0 of index but "
-            f"{source.shape[dim]} on axis {dim} of source"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "index_add: dim")
+    alpha = alpha if type(alpha) is float else rt.number(alpha, "index_add: alpha")
+    if (
+        not rt.floating(input, source)
+        or not isinstance(index, torch.Tensor)
+        or index.dtype != torch.int64
+        or index.device != input.device
+        or input.dim() < 1
+        or index.dim() != 1
+        or not -input.dim() <= dim < input.dim()
+        or source.shape
+        != input.shape[: dim % input.dim()]
+        + index.shape
+        + input.shape[dim % input.dim() + 1 :]
+    ):
+        signature = "input[*p,v,*q], index[k]: int64, source[*p,k,*q]; dim=axis(v)"
+        raise rt.explained("index_add", signature, input, index, source, dim)
     if torch.compiler.is_compiling():
         input, index, source = rt.distinct(input, index, source)
     if not torch.is_grad_enabled() or rt.forward_mode():

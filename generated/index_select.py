@@ -54,53 +54,24 @@ class _IndexSelect(Function):
 
 
 def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,k,*q]:
+    """Returns output[*p,k,*q] of input[*p,v,*q] and index[k] (int64).
 
-        output[*p,k,*q] = input[*p,index[k],*q]
-
-    Args:
-        input[*p, v, *q]: float
-        index[k]: int64
-        dim: position of axis v
-
-    Raises:
-        TypeError: input is not a floating-point tensor; index is not an int64 tensor;
-            dim is not an integer
-        ValueError: input or index has the wrong number of axes; dim is not the position
-            of axis v; the tensors are on different devices
+    dim is the position of axis v. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"index_select: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(
-            f"index_select: index must be a tensor, not {type(index).__name__}"
-        )
-    if type(dim) is not int:
-        dim = rt.integer(dim, "index_select: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            "index_select: input must have at least 1 axis [*p, v, *q], not "
-            f"{input.dim()}"
-        )
-    if index.dim() != 1:
-        raise ValueError(f"index_select: index must have 1 axis [k], not {index.dim()}")
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"index_select: dim must be in [{-input.dim()}, {input.dim()}) for input, "
-            f"not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"index_select: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if index.dtype != torch.int64:
-        raise TypeError(f"index_select: index must be int64, not {index.dtype}")
-    if index.device != input.device:
-        raise ValueError(
-            f"index_select: index is on {index.device}, but input is on {input.device}"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "index_select: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not isinstance(index, torch.Tensor)
+        or index.dtype != torch.int64
+        or index.device != input.device
+        or input.dim() < 1
+        or index.dim() != 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,v,*q], index[k]: int64; dim=axis(v)"
+        raise rt.explained("index_select", signature, input, index, dim)
     if torch.compiler.is_compiling():
         input, index = rt.distinct(input, index)
     if not torch.is_grad_enabled() or rt.forward_mode():

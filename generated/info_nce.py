@@ -662,72 +662,25 @@ def info_nce(
     temperature: float = 0.1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d]
+    and positive_key[n,d].
 
-        queries[n,d] = query[n,d]/√(Σ[d′] query[n,d′]²)
-        keys[n,d] = positive_key[n,d]/√(Σ[d′] positive_key[n,d′]²)
-        similarity[n,m] = 1/temperature·Σ[d] queries[n,d]·keys[m,d]
-        loss[n] = logsumexpₘ(similarity[n,m]) − similarity[n,n]
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        query[n, d]: float
-        positive_key[n, d]: float
-        temperature: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: query or positive_key is not a floating-point tensor; temperature is
-            not a number
-        ValueError: query or positive_key has the wrong number of axes; the tensors are
-            on different devices; the sizes of index n or d differ; reduction is not one
-            of its options; temperature is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(f"info_nce: query must be a tensor, not {type(query).__name__}")
-    if not isinstance(positive_key, torch.Tensor):
-        raise TypeError(
-            "info_nce: positive_key must be a tensor, not "
-            f"{type(positive_key).__name__}"
-        )
-    if type(temperature) is not float:
-        temperature = rt.number(temperature, "info_nce: temperature")
-    if query.dim() != 2:
-        raise ValueError(f"info_nce: query must have 2 axes [n, d], not {query.dim()}")
-    if positive_key.dim() != 2:
-        raise ValueError(
-            f"info_nce: positive_key must have 2 axes [n, d], not {positive_key.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            f"info_nce: query must be a floating-point tensor, not {query.dtype}"
-        )
-    if not positive_key.is_floating_point():
-        raise TypeError(
-            "info_nce: positive_key must be a floating-point tensor, not "
-            f"{positive_key.dtype}"
-        )
-    if positive_key.device != query.device:
-        raise ValueError(
-            f"info_nce: positive_key is on {positive_key.device}, but query is on "
-            f"{query.device}"
-        )
-    if positive_key.shape[0] != query.shape[0]:
-        raise ValueError(
-            f"info_nce: index n has size {query.shape[0]} on axis 0 of query but "
-            f"{positive_key.shape[0]} on axis 0 of positive_key"
-        )
-    if positive_key.shape[1] != query.shape[1]:
-        raise ValueError(
-            f"info_nce: index d has size {query.shape[1]} on axis 1 of query but "
-            f"{positive_key.shape[1]} on axis 1 of positive_key"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "info_nce: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    temperature = (
+        temperature
+        if type(temperature) is float
+        else rt.number(temperature, "info_nce: temperature")
+    )
+    if (
+        not rt.floating(query, positive_key)
+        or query.dim() != 2
+        or positive_key.shape != query.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "query[n,d], positive_key[n,d]; reduction in mean|sum|none"
+        raise rt.explained("info_nce", signature, query, positive_key, reduction)
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         query, positive_key = rt.distinct(query, positive_key)

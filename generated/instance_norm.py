@@ -144,88 +144,20 @@ def instance_norm(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,c,*q]:
+    """Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
+    (None means zeros).
 
-        mu[n,c] = mean[*q](input[n,c,*q])
-        var[n,c] = mean[*q]((input[n,c,*q] − mu[n,c])²)
-        xhat[n,c,*q] = (input[n,c,*q] − mu[n,c])/√(var[n,c] + eps)
-        output[n,c,*q] = xhat[n,c,*q]·weight[c] + bias[c]
-
-    Args:
-        input[n, c, *q]: float
-        weight[c]: float; None means ones
-        bias[c]: float; None means zeros
-        eps: float
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; eps is not a
-            number
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; the sizes of index c differ; eps is too large for
-            float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"instance_norm: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "instance_norm: eps")
-    if input.dim() < 2:
-        raise ValueError(
-            "instance_norm: input must have at least 2 axes [n, c, *q], not "
-            f"{input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"instance_norm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"instance_norm: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"instance_norm: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "instance_norm: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"instance_norm: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"instance_norm: index c has size {input.shape[1]} on axis 1 of input "
-                f"but {weight.shape[0]} on axis 0 of weight"
-            )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"instance_norm: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if bias.dim() != 1:
-            raise ValueError(
-                f"instance_norm: bias must have 1 axis [c], not {bias.dim()}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"instance_norm: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"instance_norm: bias is on {bias.device}, but input is on "
-                f"{input.device}"
-            )
-        if bias.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"instance_norm: index c has size {input.shape[1]} on axis 1 of input "
-                f"but {bias.shape[0]} on axis 0 of bias"
-            )
+    eps = eps if type(eps) is float else rt.number(eps, "instance_norm: eps")
+    if (
+        not rt.floating_if_given(input, weight, bias)
+        or input.dim() < 2
+        or (weight is not None and weight.shape != input.shape[1:2])
+        or (bias is not None and bias.shape != input.shape[1:2])
+    ):
+        signature = "input[n,c,*q], weight[c]=None, bias[c]=None"
+        raise rt.explained("instance_norm", signature, input, weight, bias)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():

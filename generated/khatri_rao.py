@@ -54,38 +54,18 @@ class _KhatriRao(Function):
 
 
 def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor C[(i j),k]:
+    """Returns C[(i j),k] of A[i,k] and B[j,k].
 
-        C[(i j),k] = A[i,k]·B[j,k]
-
-    Args:
-        A[i, k]: float
-        B[j, k]: float
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor
-        ValueError: A or B has the wrong number of axes; the tensors are on different
-            devices; the sizes of index k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"khatri_rao: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"khatri_rao: B must be a tensor, not {type(B).__name__}")
-    if A.dim() != 2:
-        raise ValueError(f"khatri_rao: A must have 2 axes [i, k], not {A.dim()}")
-    if B.dim() != 2:
-        raise ValueError(f"khatri_rao: B must have 2 axes [j, k], not {B.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"khatri_rao: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"khatri_rao: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"khatri_rao: B is on {B.device}, but A is on {A.device}")
-    if B.shape[1] != A.shape[1]:
-        raise ValueError(
-            f"khatri_rao: index k has size {A.shape[1]} on axis 1 of A but {B.shape[1]} "
-            "on axis 1 of B"
-        )
+    if (
+        not rt.floating(A, B)
+        or A.dim() != 2
+        or B.dim() != 2
+        or B.shape[1] != A.shape[1]
+    ):
+        signature = "A[i,k], B[j,k]"
+        raise rt.explained("khatri_rao", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -304,70 +304,20 @@ def kl_div(
     *,
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum"), loss[n,*q] ("none") or
-    batchmean ("batchmean"):
+    """Returns average (reduction="mean"), total ("sum"), loss[n,*q] ("none") or batchmean
+    ("batchmean") of input[n,*q] and target[n,*q].
 
-        loss[n,*q] = where(target[n,*q] > 0, target[n,*q]·log(target[n,*q]), 0) − input[n,*q]·target[n,*q]
-        average = mean[n,*q](loss[n,*q])
-        total = Σ[n,*q] loss[n,*q]
-        batchmean = 1/size(n)·Σ[n,*q] loss[n,*q]
-
-    Args:
-        input[n, *q]: float
-        target[n, *q]: float
-        reduction: "mean", "sum", "none" or "batchmean"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor
-        ValueError: input or target has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *q or n differ; reduction is not one
-            of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"kl_div: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(f"kl_div: target must be a tensor, not {type(target).__name__}")
-    if input.dim() < 1:
-        raise ValueError(
-            f"kl_div: input must have at least 1 axis [n, *q], not {input.dim()}"
-        )
-    if target.dim() < 1:
-        raise ValueError(
-            f"kl_div: target must have at least 1 axis [n, *q], not {target.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"kl_div: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            f"kl_div: target must be a floating-point tensor, not {target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"kl_div: target is on {target.device}, but input is on {input.device}"
-        )
-    q_shape = input.shape[1:]
-    if target.dim() != len(q_shape) + 1:
-        raise ValueError(
-            f"kl_div: target must have {len(q_shape) + 1} axes [n, *q], not "
-            f"{target.dim()}"
-        )
-    if target.shape[1:] != q_shape:
-        raise ValueError(
-            f"kl_div: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(target.shape[1:])} in target, from axis 1 on"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"kl_div: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "kl_div: reduction must be one of 'mean', 'sum', 'none', 'batchmean', not "
-            f"{reduction!r}"
-        )
+    if (
+        not rt.floating(input, target)
+        or input.dim() < 1
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none|batchmean"
+        raise rt.explained("kl_div", signature, input, target, reduction)
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)

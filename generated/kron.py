@@ -57,33 +57,13 @@ class _Kron(Function):
 
 
 def kron(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor C[(i k),(j l)]:
+    """Returns C[(i k),(j l)] of A[i,j] and B[k,l].
 
-        C[(i k),(j l)] = A[i,j]·B[k,l]
-
-    Args:
-        A[i, j]: float
-        B[k, l]: float
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor
-        ValueError: A or B has the wrong number of axes; the tensors are on different
-            devices
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"kron: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"kron: B must be a tensor, not {type(B).__name__}")
-    if A.dim() != 2:
-        raise ValueError(f"kron: A must have 2 axes [i, j], not {A.dim()}")
-    if B.dim() != 2:
-        raise ValueError(f"kron: B must have 2 axes [k, l], not {B.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"kron: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"kron: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"kron: B is on {B.device}, but A is on {A.device}")
+    if not rt.floating(A, B) or A.dim() != 2 or B.dim() != 2:
+        signature = "A[i,j], B[k,l]"
+        raise rt.explained("kron", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

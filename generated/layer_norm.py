@@ -147,88 +147,20 @@ def layer_norm(
     *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,*s]:
+    """Returns output[*p,*s] of input[*p,*s], weight[*s] and bias[*s] (None means zeros).
 
-        mu[*p] = mean[*s](input[*p,*s])
-        var[*p] = mean[*s]((input[*p,*s] − mu[*p])²)
-        xhat[*p,*s] = (input[*p,*s] − mu[*p])/√(var[*p] + eps)
-        output[*p,*s] = xhat[*p,*s]·weight[*s] + bias[*s]
-
-    Args:
-        input[*p, *s]: float
-        weight[*s]: float
-        bias[*s]: float; None means zeros
-        eps: float
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor; eps is not a
-            number
-        ValueError: the tensors are on different devices; input or bias has the wrong
-            number of axes; the sizes of index *p or *s differ; eps is too large for
-            float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"layer_norm: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"layer_norm: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "layer_norm: eps")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"layer_norm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"layer_norm: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"layer_norm: weight is on {weight.device}, but input is on {input.device}"
-        )
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    if input.dim() != len(p_shape) + len(s_shape):
-        raise ValueError(
-            f"layer_norm: input must have {len(p_shape) + len(s_shape)} axes [*p, *s], "
-            f"not {input.dim()}"
-        )
-    if input.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"layer_norm: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(input.shape[: len(p_shape)])} in input, from axis 0 on"
-        )
-    if input.shape[len(p_shape) :] != s_shape:
-        raise ValueError(
-            f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(input.shape[len(p_shape) :])} in input, from axis {len(p_shape)} "
-            "on"
-        )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(
-                f"layer_norm: bias must be a tensor, not {type(bias).__name__}"
-            )
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"layer_norm: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"layer_norm: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.dim() != len(s_shape):
-            raise ValueError(
-                f"layer_norm: bias must have {len(s_shape)} axes [*s], not {bias.dim()}"
-            )
-        if bias.shape != s_shape:
-            raise ValueError(
-                f"layer_norm: index *s has shape {tuple(s_shape)} in weight but "
-                f"{tuple(bias.shape)} in bias, from axis 0 on"
-            )
+    eps = eps if type(eps) is float else rt.number(eps, "layer_norm: eps")
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() < weight.dim()
+        or input.shape[input.dim() - weight.dim() :] != weight.shape
+        or (bias is not None and bias.shape != weight.shape)
+    ):
+        signature = "input[*p,*s], weight[*s], bias[*s]=None"
+        raise rt.explained("layer_norm", signature, input, weight, bias)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():

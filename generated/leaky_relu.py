@@ -58,28 +58,18 @@ class _LeakyRelu(Function):
 
 
 def leaky_relu(input: torch.Tensor, *, negative_slope: float = 0.01) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] > 0, input[*p], negative_slope·input[*p])
-
-    Args:
-        input[*p]: float
-        negative_slope: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; negative_slope is not a number
-        ValueError: negative_slope is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"leaky_relu: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(negative_slope) is not float:
-        negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"leaky_relu: input must be a floating-point tensor, not {input.dtype}"
-        )
+    negative_slope = (
+        negative_slope
+        if type(negative_slope) is float
+        else rt.number(negative_slope, "leaky_relu: negative_slope")
+    )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("leaky_relu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _leaky_relu_forward(input, negative_slope)
     return rt.apply(_LeakyRelu, input, negative_slope)

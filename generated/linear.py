@@ -89,65 +89,20 @@ class _Linear(Function):
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,j]:
+    """Returns output[*b,j] of input[*b,k], weight[j,k] and bias[j] (None means zeros).
 
-        output[*b,j] = bias[j] + Σₖ input[*b,k]·weight[j,k]
-
-    Args:
-        input[*b, k]: float
-        weight[j, k]: float
-        bias[j]: float; None means zeros
-
-    Raises:
-        TypeError: input, weight or bias is not a floating-point tensor
-        ValueError: input, weight or bias has the wrong number of axes; the tensors are
-            on different devices; the sizes of index k or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"linear: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(f"linear: weight must be a tensor, not {type(weight).__name__}")
-    if input.dim() < 1:
-        raise ValueError(
-            f"linear: input must have at least 1 axis [*b, k], not {input.dim()}"
-        )
-    if weight.dim() != 2:
-        raise ValueError(f"linear: weight must have 2 axes [j, k], not {weight.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"linear: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"linear: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"linear: weight is on {weight.device}, but input is on {input.device}"
-        )
-    if weight.shape[1] != input.shape[-1]:
-        raise ValueError(
-            f"linear: index k has size {input.shape[-1]} on axis -1 of input but "
-            f"{weight.shape[1]} on axis 1 of weight"
-        )
-    if bias is not None:
-        if not isinstance(bias, torch.Tensor):
-            raise TypeError(f"linear: bias must be a tensor, not {type(bias).__name__}")
-        if bias.dim() != 1:
-            raise ValueError(f"linear: bias must have 1 axis [j], not {bias.dim()}")
-        if not bias.is_floating_point():
-            raise TypeError(
-                f"linear: bias must be a floating-point tensor, not {bias.dtype}"
-            )
-        if bias.device != input.device:
-            raise ValueError(
-                f"linear: bias is on {bias.device}, but input is on {input.device}"
-            )
-        if bias.shape[0] != weight.shape[0]:
-            raise ValueError(
-                f"linear: index j has size {weight.shape[0]} on axis 0 of weight but "
-                f"{bias.shape[0]} on axis 0 of bias"
-            )
+    if (
+        weight is None
+        or not rt.floating_if_given(input, weight, bias)
+        or input.dim() < 1
+        or weight.dim() != 2
+        or weight.shape[1] != input.shape[-1]
+        or (bias is not None and bias.shape != weight.shape[:1])
+    ):
+        signature = "input[*b,k], weight[j,k], bias[j]=None"
+        raise rt.explained("linear", signature, input, weight, bias)
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -1223,168 +1223,55 @@ def linear_cross_entropy(
     label_smoothing: float = 0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
+    linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
+    weight[c] (None means ones).
 
-        X[n,c] = linear_bias[c] + Σ[d] input[n,d]·linear_weight[c,d]
-        F[n,c] = X[n,c] − logsumexp[c′](X[n,c′])
-        loss[n] = where(target[n] ≠ ignore_index, (label_smoothing − 1)·F[n,target[n]]·weight[target[n]] − where(label_smoothing ≠ 0, label_smoothing·mean[c](F[n,c]·weight[c]), 0), 0)
-        total = Σₙ loss[n]
-        count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
-        average = total/count
-
-    Args:
-        input[n, d]: float
-        linear_weight[c, d]: float
-        target[n]: int64
-        linear_bias[c]: float; None means zeros
-        weight[c]: float; None means ones
-        ignore_index: int
-        label_smoothing: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input, linear_weight, linear_bias or weight is not a floating-point
-            tensor; target is not an int64 tensor; ignore_index is not an integer;
-            label_smoothing is not a number
-        ValueError: input, linear_weight, target, linear_bias or weight has the wrong
-            number of axes; label_smoothing is not at least 0; label_smoothing is not at
-            most 1; the tensors are on different devices; the sizes of index n, d or c
-            differ; reduction is not one of its options; label_smoothing is too large
-            for float64
+    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
+    argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"linear_cross_entropy: input must be a tensor, not {type(input).__name__}"
+    ignore_index = (
+        ignore_index
+        if type(ignore_index) is int
+        else rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
+    )
+    label_smoothing = (
+        label_smoothing
+        if type(label_smoothing) is float
+        else rt.number(label_smoothing, "linear_cross_entropy: label_smoothing")
+    )
+    if (
+        linear_weight is None
+        or not rt.floating_if_given(input, linear_weight, linear_bias, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() != 2
+        or linear_weight.dim() != 2
+        or not label_smoothing >= 0
+        or not label_smoothing <= 1
+        or linear_weight.shape[1] != input.shape[1]
+        or target.shape != input.shape[:1]
+        or (linear_bias is not None and linear_bias.shape != linear_weight.shape[:1])
+        or (weight is not None and weight.shape != linear_weight.shape[:1])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,d], linear_weight[c,d], target[n]: int64, linear_bias[c]=None, "
+            "weight[c]=None; label_smoothing>=0; label_smoothing<=1; "
+            "reduction in mean|sum|none"
         )
-    if not isinstance(linear_weight, torch.Tensor):
-        raise TypeError(
-            "linear_cross_entropy: linear_weight must be a tensor, not "
-            f"{type(linear_weight).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            "linear_cross_entropy: target must be a tensor, not "
-            f"{type(target).__name__}"
-        )
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(
-            label_smoothing, "linear_cross_entropy: label_smoothing"
-        )
-    if input.dim() != 2:
-        raise ValueError(
-            f"linear_cross_entropy: input must have 2 axes [n, d], not {input.dim()}"
-        )
-    if linear_weight.dim() != 2:
-        raise ValueError(
-            "linear_cross_entropy: linear_weight must have 2 axes [c, d], not "
-            f"{linear_weight.dim()}"
-        )
-    if target.dim() != 1:
-        raise ValueError(
-            f"linear_cross_entropy: target must have 1 axis [n], not {target.dim()}"
-        )
-    if not label_smoothing >= 0:
-        raise ValueError(
-            "linear_cross_entropy: label_smoothing must be at least 0, not "
-            f"{label_smoothing}"
-        )
-    if not label_smoothing <= 1:
-        raise ValueError(
-            "linear_cross_entropy: label_smoothing must be at most 1, not "
-            f"{label_smoothing}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            "linear_cross_entropy: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not linear_weight.is_floating_point():
-        raise TypeError(
-            "linear_cross_entropy: linear_weight must be a floating-point tensor, not "
-            f"{linear_weight.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(
-            f"linear_cross_entropy: target must be int64, not {target.dtype}"
-        )
-    if linear_weight.device != input.device:
-        raise ValueError(
-            f"linear_cross_entropy: linear_weight is on {linear_weight.device}, but "
-            f"input is on {input.device}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"linear_cross_entropy: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"linear_cross_entropy: index n has size {input.shape[0]} on axis 0 of "
-            f"input but {target.shape[0]} on axis 0 of target"
-        )
-    if linear_weight.shape[1] != input.shape[1]:
-        raise ValueError(
-            f"linear_cross_entropy: index d has size {input.shape[1]} on axis 1 of "
-            f"input but {linear_weight.shape[1]} on axis 1 of linear_weight"
-        )
-    if linear_bias is not None:
-        if not isinstance(linear_bias, torch.Tensor):
-            raise TypeError(
-                "linear_cross_entropy: linear_bias must be a tensor, not "
-                f"{type(linear_bias).__name__}"
-            )
-        if linear_bias.dim() != 1:
-            raise ValueError(
-                "linear_cross_entropy: linear_bias must have 1 axis [c], not "
-                f"{linear_bias.dim()}"
-            )
-        if not linear_bias.is_floating_point():
-            raise TypeError(
-                "linear_cross_entropy: linear_bias must be a floating-point tensor, "
-                f"not {linear_bias.dtype}"
-            )
-        if linear_bias.device != input.device:
-            raise ValueError(
-                f"linear_cross_entropy: linear_bias is on {linear_bias.device}, but "
-                f"input is on {input.device}"
-            )
-        if linear_bias.shape[0] != linear_weight.shape[0]:
-            raise ValueError(
-                f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on "
-                f"axis 0 of linear_weight but {linear_bias.shape[0]} on axis 0 of "
-                "linear_bias"
-            )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                "linear_cross_entropy: weight must be a tensor, not "
-                f"{type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"linear_cross_entropy: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                "linear_cross_entropy: weight must be a floating-point tensor, not "
-                f"{weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"linear_cross_entropy: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != linear_weight.shape[0]:
-            raise ValueError(
-                f"linear_cross_entropy: index c has size {linear_weight.shape[0]} on "
-                f"axis 0 of linear_weight but {weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "linear_cross_entropy: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+        raise rt.explained(
+            "linear_cross_entropy",
+            signature,
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            label_smoothing,
+            reduction,
         )
     function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

@@ -269,48 +269,31 @@ def local_response_norm(
     beta: float = 0.75,
     k: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,c,*q]:
+    """Returns output[n,c,*q] of input[n,c,*q].
 
-        divisor[n,c,*q] = k + alpha/size(w)·Σ[d | c − size(w)/2 ≤ d and d ≤ c + size(w)/2 − 1/2] input[n,d,*q]²
-        output[n,c,*q] = input[n,c,*q]·divisor[n,c,*q]^(−beta)
-
-    Args:
-        input[n, c, *q]: float
-        window: size of index w
-        alpha: float
-        beta: float
-        k: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; window is not an integer;
-            alpha, beta or k is not a number
-        ValueError: input has the wrong number of axes; window is not positive; alpha,
-            beta or k is too large for float64
+    window is the size of index w. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"local_response_norm: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(window) is not int:
-        window = rt.integer(window, "local_response_norm: window")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "local_response_norm: alpha")
-    if type(beta) is not float:
-        beta = rt.number(beta, "local_response_norm: beta")
-    if type(k) is not float:
-        k = rt.number(k, "local_response_norm: k")
-    if input.dim() < 2:
-        raise ValueError(
-            "local_response_norm: input must have at least 2 axes [n, c, *q], not "
-            f"{input.dim()}"
-        )
-    if window < 1:
-        raise ValueError(f"local_response_norm: window must be positive, not {window}")
-    if not input.is_floating_point():
-        raise TypeError(
-            "local_response_norm: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
+    window = (
+        window
+        if type(window) is int
+        else rt.integer(window, "local_response_norm: window")
+    )
+    alpha = (
+        alpha
+        if type(alpha) is float
+        else rt.number(alpha, "local_response_norm: alpha")
+    )
+    beta = beta if type(beta) is float else rt.number(beta, "local_response_norm: beta")
+    k = k if type(k) is float else rt.number(k, "local_response_norm: k")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+        or window < 1
+    ):
+        signature = "input[n,c,*q]; window=size(w)"
+        raise rt.explained("local_response_norm", signature, input, window)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LocalResponseNormDual.apply(input, window, alpha, beta, k)
     if not torch.is_grad_enabled() or rt.forward_mode():

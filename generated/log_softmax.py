@@ -58,34 +58,20 @@ class _LogSoftmax(Function):
 
 
 def log_softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns the tensor F[*p,k,*q]:
+    """Returns F[*p,k,*q] of A[*p,k,*q].
 
-        F[*p,k,*q] = A[*p,k,*q] − logsumexpₖ′(A[*p,k′,*q])
-
-    Args:
-        A[*p, k, *q]: float
-        dim: position of axis k
-
-    Raises:
-        TypeError: A is not a floating-point tensor; dim is not an integer
-        ValueError: A has the wrong number of axes; dim is not the position of axis k
+    dim is the position of axis k. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"log_softmax: A must be a tensor, not {type(A).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "log_softmax: dim")
-    if A.dim() < 1:
-        raise ValueError(
-            f"log_softmax: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
-        )
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"log_softmax: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(
-            f"log_softmax: A must be a floating-point tensor, not {A.dtype}"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "log_softmax: dim")
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+    ):
+        signature = "A[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("log_softmax", signature, A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _log_softmax_forward(A, dim)
     return rt.apply(_LogSoftmax, A, dim)

@@ -143,78 +143,18 @@ class _Mahalanobis(Function):
 
 
 def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor D[*b]:
+    """Returns D[*b] of u[*b,k], v[*b,k] and VI[k,l].
 
-        delta[*b,k] = u[*b,k] − v[*b,k]
-        D[*b] = √(Σₖₗ VI[k,l]·delta[*b,k]·delta[*b,l])
-
-    Args:
-        u[*b, k]: float
-        v[*b, k]: float
-        VI[k, l]: float
-
-    Raises:
-        TypeError: u, v or VI is not a floating-point tensor
-        ValueError: u, v or VI has the wrong number of axes; the tensors are on
-            different devices; the sizes of index *b or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(u, torch.Tensor):
-        raise TypeError(f"mahalanobis: u must be a tensor, not {type(u).__name__}")
-    if not isinstance(v, torch.Tensor):
-        raise TypeError(f"mahalanobis: v must be a tensor, not {type(v).__name__}")
-    if not isinstance(VI, torch.Tensor):
-        raise TypeError(f"mahalanobis: VI must be a tensor, not {type(VI).__name__}")
-    if u.dim() < 1:
-        raise ValueError(
-            f"mahalanobis: u must have at least 1 axis [*b, k], not {u.dim()}"
-        )
-    if v.dim() < 1:
-        raise ValueError(
-            f"mahalanobis: v must have at least 1 axis [*b, k], not {v.dim()}"
-        )
-    if VI.dim() != 2:
-        raise ValueError(f"mahalanobis: VI must have 2 axes [k, l], not {VI.dim()}")
-    if not u.is_floating_point():
-        raise TypeError(
-            f"mahalanobis: u must be a floating-point tensor, not {u.dtype}"
-        )
-    if not v.is_floating_point():
-        raise TypeError(
-            f"mahalanobis: v must be a floating-point tensor, not {v.dtype}"
-        )
-    if not VI.is_floating_point():
-        raise TypeError(
-            f"mahalanobis: VI must be a floating-point tensor, not {VI.dtype}"
-        )
-    if v.device != u.device:
-        raise ValueError(f"mahalanobis: v is on {v.device}, but u is on {u.device}")
-    if VI.device != u.device:
-        raise ValueError(f"mahalanobis: VI is on {VI.device}, but u is on {u.device}")
-    b_shape = u.shape[:-1]
-    if v.dim() != len(b_shape) + 1:
-        raise ValueError(
-            f"mahalanobis: v must have {len(b_shape) + 1} axes [*b, k], not {v.dim()}"
-        )
-    if v.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"mahalanobis: index *b has shape {tuple(b_shape)} in u but "
-            f"{tuple(v.shape[: len(b_shape)])} in v, from axis 0 on"
-        )
-    if v.shape[-1] != u.shape[-1]:
-        raise ValueError(
-            f"mahalanobis: index k has size {u.shape[-1]} on axis -1 of u but "
-            f"{v.shape[-1]} on axis -1 of v"
-        )
-    if VI.shape[0] != u.shape[-1]:
-        raise ValueError(
-            f"mahalanobis: index k has size {u.shape[-1]} on axis -1 of u but "
-            f"{VI.shape[0]} on axis 0 of VI"
-        )
-    if VI.shape[1] != u.shape[-1]:
-        raise ValueError(
-            f"mahalanobis: index k has size {u.shape[-1]} on axis -1 of u but "
-            f"{VI.shape[1]} on axis 1 of VI"
-        )
+    if (
+        not rt.floating(u, v, VI)
+        or u.dim() < 1
+        or v.shape != u.shape
+        or VI.shape != (u.shape[-1], u.shape[-1])
+    ):
+        signature = "u[*b,k], v[*b,k], VI[k,l=k]"
+        raise rt.explained("mahalanobis", signature, u, v, VI)
     if torch.compiler.is_compiling():
         u, v, VI = rt.distinct(u, v, VI)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -198,90 +198,26 @@ def margin_ranking_loss(
     margin: float = 0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of
+    input1[*p], input2[*p] and target[*p].
 
-        loss[*p] = max(margin − target[*p]·(input1[*p] − input2[*p]), 0)
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input1[*p]: float
-        input2[*p]: float
-        target[*p]: float
-        margin: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input1, input2 or target is not a floating-point tensor; margin is
-            not a number
-        ValueError: the tensors are on different devices; input2 or target has the wrong
-            number of axes; the sizes of index *p differ; reduction is not one of its
-            options; margin is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input1, torch.Tensor):
-        raise TypeError(
-            f"margin_ranking_loss: input1 must be a tensor, not {type(input1).__name__}"
-        )
-    if not isinstance(input2, torch.Tensor):
-        raise TypeError(
-            f"margin_ranking_loss: input2 must be a tensor, not {type(input2).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"margin_ranking_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(margin) is not float:
-        margin = rt.number(margin, "margin_ranking_loss: margin")
-    if not input1.is_floating_point():
-        raise TypeError(
-            "margin_ranking_loss: input1 must be a floating-point tensor, not "
-            f"{input1.dtype}"
-        )
-    if not input2.is_floating_point():
-        raise TypeError(
-            "margin_ranking_loss: input2 must be a floating-point tensor, not "
-            f"{input2.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "margin_ranking_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if input2.device != input1.device:
-        raise ValueError(
-            f"margin_ranking_loss: input2 is on {input2.device}, but input1 is on "
-            f"{input1.device}"
-        )
-    if target.device != input1.device:
-        raise ValueError(
-            f"margin_ranking_loss: target is on {target.device}, but input1 is on "
-            f"{input1.device}"
-        )
-    p_shape = input1.shape
-    if input2.dim() != len(p_shape):
-        raise ValueError(
-            f"margin_ranking_loss: input2 must have {len(p_shape)} axes [*p], not "
-            f"{input2.dim()}"
-        )
-    if input2.shape != p_shape:
-        raise ValueError(
-            f"margin_ranking_loss: index *p has shape {tuple(p_shape)} in input1 but "
-            f"{tuple(input2.shape)} in input2, from axis 0 on"
-        )
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"margin_ranking_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"margin_ranking_loss: index *p has shape {tuple(p_shape)} in input1 but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "margin_ranking_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "margin_ranking_loss: margin")
+    )
+    if (
+        not rt.floating(input1, input2, target)
+        or input2.shape != input1.shape
+        or target.shape != input1.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input1[*p], input2[*p], target[*p]; reduction in mean|sum|none"
+        raise rt.explained(
+            "margin_ranking_loss", signature, input1, input2, target, reduction
         )
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

@@ -129,134 +129,27 @@ class _MaskedAttention(Function):
 def masked_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,i,e]:
+    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d], value[*b,j,e] and
+    attn_mask[i,j] (bool).
 
-        S[*b,i,j] = 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
-        P[*b,i,j] = softmax[j | attn_mask[i,j]](S[*b,i,j])
-        output[*b,i,e] = Σⱼ P[*b,i,j]·value[*b,j,e]
-
-    Args:
-        query[*b, i, d]: float
-        key[*b, j, d]: float
-        value[*b, j, e]: float
-        attn_mask[i, j]: bool
-
-    Raises:
-        TypeError: query, key or value is not a floating-point tensor; attn_mask is not
-            a bool tensor
-        ValueError: query, key, value or attn_mask has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, i, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"masked_attention: query must be a tensor, not {type(query).__name__}"
-        )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"masked_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"masked_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(attn_mask, torch.Tensor):
-        raise TypeError(
-            "masked_attention: attn_mask must be a tensor, not "
-            f"{type(attn_mask).__name__}"
-        )
-    if query.dim() < 2:
-        raise ValueError(
-            "masked_attention: query must have at least 2 axes [*b, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 2:
-        raise ValueError(
-            "masked_attention: key must have at least 2 axes [*b, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 2:
-        raise ValueError(
-            "masked_attention: value must have at least 2 axes [*b, j, e], not "
-            f"{value.dim()}"
-        )
-    if attn_mask.dim() != 2:
-        raise ValueError(
-            "masked_attention: attn_mask must have 2 axes [i, j], not "
-            f"{attn_mask.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "masked_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            f"masked_attention: key must be a floating-point tensor, not {key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "masked_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if attn_mask.dtype != torch.bool:
-        raise TypeError(
-            f"masked_attention: attn_mask must be bool, not {attn_mask.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"masked_attention: key is on {key.device}, but query is on {query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"masked_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    if attn_mask.device != query.device:
-        raise ValueError(
-            f"masked_attention: attn_mask is on {attn_mask.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-2]
-    if key.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"masked_attention: key must have {len(b_shape) + 2} axes [*b, j, d], not "
-            f"{key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"masked_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"masked_attention: value must have {len(b_shape) + 2} axes [*b, j, e], not "
-            f"{value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"masked_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if attn_mask.shape[0] != query.shape[-2]:
-        raise ValueError(
-            f"masked_attention: index i has size {query.shape[-2]} on axis -2 of query "
-            f"but {attn_mask.shape[0]} on axis 0 of attn_mask"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"masked_attention: index d has size {query.shape[-1]} on axis -1 of query "
-            f"but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"masked_attention: index j has size {key.shape[-2]} on axis -2 of key but "
-            f"{value.shape[-2]} on axis -2 of value"
-        )
-    if attn_mask.shape[1] != key.shape[-2]:
-        raise ValueError(
-            f"masked_attention: index j has size {key.shape[-2]} on axis -2 of key but "
-            f"{attn_mask.shape[1]} on axis 1 of attn_mask"
-        )
+    if (
+        not rt.floating(query, key, value)
+        or not isinstance(attn_mask, torch.Tensor)
+        or attn_mask.dtype != torch.bool
+        or attn_mask.device != query.device
+        or query.dim() < 2
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+        or attn_mask.shape != (query.shape[-2], key.shape[-2])
+    ):
+        signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e], attn_mask[i,j]: bool"
+        raise rt.explained("masked_attention", signature, query, key, value, attn_mask)
     if torch.compiler.is_compiling():
         query, key, value, attn_mask = rt.distinct(query, key, value, attn_mask)
     if rt.forward_mode():

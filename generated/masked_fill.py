@@ -40,51 +40,21 @@ class _MaskedFill(Function):
 def masked_fill(
     input: torch.Tensor, mask: torch.Tensor, *, value: float
 ) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p] and mask[*p] (bool).
 
-        output[*p] = where(mask[*p], value, input[*p])
-
-    Args:
-        input[*p]: float
-        mask[*p]: bool
-        value: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; mask is not a bool tensor;
-            value is not a number
-        ValueError: the tensors are on different devices; mask has the wrong number of
-            axes; the sizes of index *p differ; value is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"masked_fill: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(mask, torch.Tensor):
-        raise TypeError(
-            f"masked_fill: mask must be a tensor, not {type(mask).__name__}"
-        )
-    if type(value) is not float:
-        value = rt.number(value, "masked_fill: value")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"masked_fill: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if mask.dtype != torch.bool:
-        raise TypeError(f"masked_fill: mask must be bool, not {mask.dtype}")
-    if mask.device != input.device:
-        raise ValueError(
-            f"masked_fill: mask is on {mask.device}, but input is on {input.device}"
-        )
-    p_shape = input.shape
-    if mask.dim() != len(p_shape):
-        raise ValueError(
-            f"masked_fill: mask must have {len(p_shape)} axes [*p], not {mask.dim()}"
-        )
-    if mask.shape != p_shape:
-        raise ValueError(
-            f"masked_fill: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(mask.shape)} in mask, from axis 0 on"
-        )
+    value = value if type(value) is float else rt.number(value, "masked_fill: value")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not isinstance(mask, torch.Tensor)
+        or mask.dtype != torch.bool
+        or mask.device != input.device
+        or mask.shape != input.shape
+    ):
+        signature = "input[*p], mask[*p]: bool"
+        raise rt.explained("masked_fill", signature, input, mask)
     if torch.compiler.is_compiling():
         input, mask = rt.distinct(input, mask)
     if not torch.is_grad_enabled() or rt.forward_mode():

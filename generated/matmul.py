@@ -52,52 +52,19 @@ class _Matmul(Function):
 
 
 def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor C[*b,i,j]:
+    """Returns C[*b,i,j] of A[*b,i,k] and B[*b,k,j].
 
-        C[*b,i,j] = Σₖ A[*b,i,k]·B[*b,k,j]
-
-    Args:
-        A[*b, i, k]: float
-        B[*b, k, j]: float
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor
-        ValueError: A or B has the wrong number of axes; the tensors are on different
-            devices; the sizes of index *b or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"matmul: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"matmul: B must be a tensor, not {type(B).__name__}")
-    if A.dim() < 2:
-        raise ValueError(
-            f"matmul: A must have at least 2 axes [*b, i, k], not {A.dim()}"
-        )
-    if B.dim() < 2:
-        raise ValueError(
-            f"matmul: B must have at least 2 axes [*b, k, j], not {B.dim()}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"matmul: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"matmul: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"matmul: B is on {B.device}, but A is on {A.device}")
-    b_shape = A.shape[:-2]
-    if B.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"matmul: B must have {len(b_shape) + 2} axes [*b, k, j], not {B.dim()}"
-        )
-    if B.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"matmul: index *b has shape {tuple(b_shape)} in A but "
-            f"{tuple(B.shape[: len(b_shape)])} in B, from axis 0 on"
-        )
-    if B.shape[-2] != A.shape[-1]:
-        raise ValueError(
-            f"matmul: index k has size {A.shape[-1]} on axis -1 of A but {B.shape[-2]} "
-            "on axis -2 of B"
-        )
+    if (
+        not rt.floating(A, B)
+        or A.dim() < 2
+        or B.dim() != A.dim()
+        or B.shape[:-2] != A.shape[:-2]
+        or B.shape[-2] != A.shape[-1]
+    ):
+        signature = "A[*b,i,k], B[*b,k,j]"
+        raise rt.explained("matmul", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

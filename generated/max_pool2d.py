@@ -76,51 +76,37 @@ class _MaxPool2d(Function):
 def max_pool2d(
     input: torch.Tensor, *, kernel_height: int, kernel_width: int, stride: int
 ) -> torch.Tensor:
-    """Returns the tensor output[n,c,x,y]:
+    """Returns output[n,c,x,y] of input[n,c,h,w].
 
-        output[n,c,x,y] = maxᵢⱼ(input[n,c,stride·x + i,stride·y + j])
-
-    Args:
-        input[n, c, h, w]: float
-        kernel_height: size of index i
-        kernel_width: size of index j
-        stride: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; kernel_height, kernel_width or
-            stride is not an integer
-        ValueError: input has the wrong number of axes; kernel_height, kernel_width or
-            stride is not positive; no value of index x or y keeps every access in
-            bounds
+    kernel_height is the size of index i and kernel_width is the size of index j. A
+    TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"max_pool2d: input must be a tensor, not {type(input).__name__}"
+    kernel_height = (
+        kernel_height
+        if type(kernel_height) is int
+        else rt.integer(kernel_height, "max_pool2d: kernel_height")
+    )
+    kernel_width = (
+        kernel_width
+        if type(kernel_width) is int
+        else rt.integer(kernel_width, "max_pool2d: kernel_width")
+    )
+    stride = stride if type(stride) is int else rt.integer(stride, "max_pool2d: stride")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() != 4
+        or kernel_height < 1
+        or kernel_width < 1
+        or stride < 1
+    ):
+        signature = (
+            "input[n,c,h,w]; kernel_height=size(i); kernel_width=size(j); "
+            "stride is a divisor"
         )
-    if type(kernel_height) is not int:
-        kernel_height = rt.integer(kernel_height, "max_pool2d: kernel_height")
-    if type(kernel_width) is not int:
-        kernel_width = rt.integer(kernel_width, "max_pool2d: kernel_width")
-    if type(stride) is not int:
-        stride = rt.integer(stride, "max_pool2d: stride")
-    if input.dim() != 4:
-        raise ValueError(
-            f"max_pool2d: input must have 4 axes [n, c, h, w], not {input.dim()}"
+        raise rt.explained(
+            "max_pool2d", signature, input, kernel_height, kernel_width, stride
         )
-    if kernel_height < 1:
-        raise ValueError(
-            f"max_pool2d: kernel_height must be positive, not {kernel_height}"
-        )
-    if kernel_width < 1:
-        raise ValueError(
-            f"max_pool2d: kernel_width must be positive, not {kernel_width}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"max_pool2d: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if stride < 1:
-        raise ValueError(f"max_pool2d: stride must be positive, not {stride}")
     if (input.shape[2] - kernel_height) // stride + 1 < 0:
         raise ValueError("max_pool2d: no value of index x keeps every access in bounds")
     if (input.shape[3] - kernel_width) // stride + 1 < 0:

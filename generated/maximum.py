@@ -61,39 +61,13 @@ class _Maximum(Function):
 
 
 def maximum(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor F[*p]:
+    """Returns F[*p] of A[*p] and B[*p].
 
-        F[*p] = maximum(A[*p], B[*p])
-
-    Args:
-        A[*p]: float
-        B[*p]: float
-
-    Raises:
-        TypeError: A or B is not a floating-point tensor
-        ValueError: the tensors are on different devices; B has the wrong number of
-            axes; the sizes of index *p differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"maximum: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"maximum: B must be a tensor, not {type(B).__name__}")
-    if not A.is_floating_point():
-        raise TypeError(f"maximum: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"maximum: B must be a floating-point tensor, not {B.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"maximum: B is on {B.device}, but A is on {A.device}")
-    p_shape = A.shape
-    if B.dim() != len(p_shape):
-        raise ValueError(
-            f"maximum: B must have {len(p_shape)} axes [*p], not {B.dim()}"
-        )
-    if B.shape != p_shape:
-        raise ValueError(
-            f"maximum: index *p has shape {tuple(p_shape)} in A but {tuple(B.shape)} in "
-            "B, from axis 0 on"
-        )
+    if not rt.floating(A, B) or B.shape != A.shape:
+        signature = "A[*p], B[*p]"
+        raise rt.explained("maximum", signature, A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

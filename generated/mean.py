@@ -46,36 +46,21 @@ class _Mean(Function):
 
 
 def mean(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:
-    """Returns the tensor F[*p,*q]:
+    """Returns F[*p,*q] of A[*p,k,*q].
 
-        F[*p,*q] = meanₖ(A[*p,k,*q])
-
-    Args:
-        A[*p, k, *q]: float
-        dim: position of axis k
-        keepdim: True keeps axis k, with size 1
-
-    Raises:
-        TypeError: A is not a floating-point tensor; keepdim is not a bool; dim is not
-            an integer
-        ValueError: A has the wrong number of axes; dim is not the position of axis k
+    dim is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"mean: A must be a tensor, not {type(A).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "mean: dim")
-    if type(keepdim) is not bool:
-        raise TypeError(f"mean: keepdim must be True or False, not {keepdim!r:.60}")
-    if A.dim() < 1:
-        raise ValueError(
-            f"mean: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
-        )
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"mean: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"mean: A must be a floating-point tensor, not {A.dtype}")
+    dim = dim if type(dim) is int else rt.integer(dim, "mean: dim")
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or type(keepdim) is not bool
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+    ):
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("mean", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _mean_forward(A, dim, keepdim)
     return rt.apply(_Mean, A, dim, keepdim)

@@ -261,44 +261,19 @@ class _Mmd(Function):
 
 
 def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
-    """Returns the tensor distance:
+    """Returns distance of X[i,k] and Y[l,k].
 
-        Kxx[i,j] = exp(−gamma·Σₖ (X[i,k] − X[j,k])²)
-        Kyy[l,m] = exp(−gamma·Σₖ (Y[l,k] − Y[m,k])²)
-        Kxy[i,l] = exp(−gamma·Σₖ (X[i,k] − Y[l,k])²)
-        distance = meanᵢⱼ(Kxx[i,j]) + meanₗₘ(Kyy[l,m]) − 2·meanᵢₗ(Kxy[i,l])
-
-    Args:
-        X[i, k]: float
-        Y[l, k]: float
-        gamma: float
-
-    Raises:
-        TypeError: X or Y is not a floating-point tensor; gamma is not a number
-        ValueError: X or Y has the wrong number of axes; the tensors are on different
-            devices; the sizes of index k differ; gamma is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(X, torch.Tensor):
-        raise TypeError(f"mmd: X must be a tensor, not {type(X).__name__}")
-    if not isinstance(Y, torch.Tensor):
-        raise TypeError(f"mmd: Y must be a tensor, not {type(Y).__name__}")
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "mmd: gamma")
-    if X.dim() != 2:
-        raise ValueError(f"mmd: X must have 2 axes [i, k], not {X.dim()}")
-    if Y.dim() != 2:
-        raise ValueError(f"mmd: Y must have 2 axes [l, k], not {Y.dim()}")
-    if not X.is_floating_point():
-        raise TypeError(f"mmd: X must be a floating-point tensor, not {X.dtype}")
-    if not Y.is_floating_point():
-        raise TypeError(f"mmd: Y must be a floating-point tensor, not {Y.dtype}")
-    if Y.device != X.device:
-        raise ValueError(f"mmd: Y is on {Y.device}, but X is on {X.device}")
-    if Y.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"mmd: index k has size {X.shape[1]} on axis 1 of X but {Y.shape[1]} on "
-            "axis 1 of Y"
-        )
+    gamma = gamma if type(gamma) is float else rt.number(gamma, "mmd: gamma")
+    if (
+        not rt.floating(X, Y)
+        or X.dim() != 2
+        or Y.dim() != 2
+        or Y.shape[1] != X.shape[1]
+    ):
+        signature = "X[i,k], Y[l,k]"
+        raise rt.explained("mmd", signature, X, Y)
     if torch.compiler.is_compiling():
         X, Y = rt.distinct(X, Y)
     if not torch.is_grad_enabled() or rt.forward_mode():

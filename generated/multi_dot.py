@@ -58,52 +58,20 @@ class _MultiDot(Function):
 
 
 def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor D[i,l]:
+    """Returns D[i,l] of A[i,j], B[j,k] and C[k,l].
 
-        D[i,l] = Σⱼₖ A[i,j]·B[j,k]·C[k,l]
-
-    Args:
-        A[i, j]: float
-        B[j, k]: float
-        C[k, l]: float
-
-    Raises:
-        TypeError: A, B or C is not a floating-point tensor
-        ValueError: A, B or C has the wrong number of axes; the tensors are on different
-            devices; the sizes of index j or k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"multi_dot: A must be a tensor, not {type(A).__name__}")
-    if not isinstance(B, torch.Tensor):
-        raise TypeError(f"multi_dot: B must be a tensor, not {type(B).__name__}")
-    if not isinstance(C, torch.Tensor):
-        raise TypeError(f"multi_dot: C must be a tensor, not {type(C).__name__}")
-    if A.dim() != 2:
-        raise ValueError(f"multi_dot: A must have 2 axes [i, j], not {A.dim()}")
-    if B.dim() != 2:
-        raise ValueError(f"multi_dot: B must have 2 axes [j, k], not {B.dim()}")
-    if C.dim() != 2:
-        raise ValueError(f"multi_dot: C must have 2 axes [k, l], not {C.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"multi_dot: A must be a floating-point tensor, not {A.dtype}")
-    if not B.is_floating_point():
-        raise TypeError(f"multi_dot: B must be a floating-point tensor, not {B.dtype}")
-    if not C.is_floating_point():
-        raise TypeError(f"multi_dot: C must be a floating-point tensor, not {C.dtype}")
-    if B.device != A.device:
-        raise ValueError(f"multi_dot: B is on {B.device}, but A is on {A.device}")
-    if C.device != A.device:
-        raise ValueError(f"multi_dot: C is on {C.device}, but A is on {A.device}")
-    if B.shape[0] != A.shape[1]:
-        raise ValueError(
-            f"multi_dot: index j has size {A.shape[1]} on axis 1 of A but {B.shape[0]} "
-            "on axis 0 of B"
-        )
-    if C.shape[0] != B.shape[1]:
-        raise ValueError(
-            f"multi_dot: index k has size {B.shape[1]} on axis 1 of B but {C.shape[0]} "
-            "on axis 0 of C"
-        )
+    if (
+        not rt.floating(A, B, C)
+        or A.dim() != 2
+        or B.dim() != 2
+        or C.dim() != 2
+        or B.shape[0] != A.shape[1]
+        or C.shape[0] != B.shape[1]
+    ):
+        signature = "A[i,j], B[j,k], C[k,l]"
+        raise rt.explained("multi_dot", signature, A, B, C)
     if torch.compiler.is_compiling():
         A, B, C = rt.distinct(A, B, C)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -378,318 +378,60 @@ def multi_head_attention(
     *,
     num_heads: int,
 ) -> torch.Tensor:
-    """Returns the tensor output[n,i,c]:
+    """Returns output[n,i,c] of query[n,i,k], key[n,j,k], value[n,j,k], Wq[(h d),k],
+    Wk[(h d),k], Wv[(h d),k], Wo[c,e], bq[(h d)] (None means zeros), bk[(h d)]
+    (None means zeros), bv[(h d)] (None means zeros) and bo[c] (None means zeros).
 
-        Q[n,h,i,d] = bq[(h d)] + Σₖ query[n,i,k]·Wq[(h d),k]
-        K[n,h,j,d] = bk[(h d)] + Σₖ key[n,j,k]·Wk[(h d),k]
-        V[n,h,j,d] = bv[(h d)] + Σₖ value[n,j,k]·Wv[(h d),k]
-        S[n,h,i,j] = 1/√(size(d))·Σ[d] Q[n,h,i,d]·K[n,h,j,d]
-        P[n,h,i,j] = softmaxⱼ(S[n,h,i,j])
-        context[n,i,(h d)] = Σⱼ P[n,h,i,j]·V[n,h,j,d]
-        output[n,i,c] = bo[c] + Σₑ context[n,i,e]·Wo[c,e]
-
-    Args:
-        query[n, i, k]: float
-        key[n, j, k]: float
-        value[n, j, k]: float
-        Wq[(h d), k]: float
-        Wk[(h d), k]: float
-        Wv[(h d), k]: float
-        Wo[c, e]: float
-        bq[(h d)]: float; None means zeros
-        bk[(h d)]: float; None means zeros
-        bv[(h d)]: float; None means zeros
-        bo[c]: float; None means zeros
-        num_heads: size of index h
-
-    Raises:
-        TypeError: query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv or bo is not a
-            floating-point tensor; num_heads is not an integer
-        ValueError: query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv or bo has the wrong
-            number of axes; num_heads is not positive; the tensors are on different
-            devices; the size of axis (h d) of Wq is not divisible by num_heads; the
-            sizes of index n, k, j or c differ; Wk, Wv, Wo, bq, bk or bv has an axis of
-            the wrong size
+    num_heads is the size of index h. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: query must be a tensor, not {type(query).__name__}"
+    num_heads = (
+        num_heads
+        if type(num_heads) is int
+        else rt.integer(num_heads, "multi_head_attention: num_heads")
+    )
+    if (
+        not rt.floating(query, key, value, Wq, Wk, Wv, Wo)
+        or not rt.floating_if_given(query, bq, bk, bv, bo)
+        or query.dim() != 3
+        or key.dim() != 3
+        or Wq.dim() != 2
+        or Wo.dim() != 2
+        or num_heads < 1
+        or Wq.shape[0] % num_heads != 0
+        or key.shape[0] != query.shape[0]
+        or key.shape[2] != query.shape[2]
+        or value.shape != (query.shape[0], key.shape[1], query.shape[2])
+        or Wq.shape[1] != query.shape[2]
+        or Wk.shape != (num_heads * (Wq.shape[0] // num_heads), query.shape[2])
+        or Wv.shape != (num_heads * (Wq.shape[0] // num_heads), query.shape[2])
+        or Wo.shape[1] != num_heads * (Wq.shape[0] // num_heads)
+        or (bq is not None and bq.shape != (num_heads * (Wq.shape[0] // num_heads),))
+        or (bk is not None and bk.shape != (num_heads * (Wq.shape[0] // num_heads),))
+        or (bv is not None and bv.shape != (num_heads * (Wq.shape[0] // num_heads),))
+        or (bo is not None and bo.shape != Wo.shape[:1])
+    ):
+        signature = (
+            "query[n,i,k], key[n,j,k], value[n,j,k], Wq[(h d),k], Wk[(h d),k], "
+            "Wv[(h d),k], Wo[c,e], bq[(h d)]=None, bk[(h d)]=None, bv[(h d)]=None, "
+            "bo[c]=None; num_heads=size(h); d=(h d)/h; e=h*d"
         )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: key must be a tensor, not {type(key).__name__}"
+        raise rt.explained(
+            "multi_head_attention",
+            signature,
+            query,
+            key,
+            value,
+            Wq,
+            Wk,
+            Wv,
+            Wo,
+            bq,
+            bk,
+            bv,
+            bo,
+            num_heads,
         )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(Wq, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: Wq must be a tensor, not {type(Wq).__name__}"
-        )
-    if not isinstance(Wk, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: Wk must be a tensor, not {type(Wk).__name__}"
-        )
-    if not isinstance(Wv, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: Wv must be a tensor, not {type(Wv).__name__}"
-        )
-    if not isinstance(Wo, torch.Tensor):
-        raise TypeError(
-            f"multi_head_attention: Wo must be a tensor, not {type(Wo).__name__}"
-        )
-    if type(num_heads) is not int:
-        num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")
-    if query.dim() != 3:
-        raise ValueError(
-            f"multi_head_attention: query must have 3 axes [n, i, k], not {query.dim()}"
-        )
-    if key.dim() != 3:
-        raise ValueError(
-            f"multi_head_attention: key must have 3 axes [n, j, k], not {key.dim()}"
-        )
-    if value.dim() != 3:
-        raise ValueError(
-            f"multi_head_attention: value must have 3 axes [n, j, k], not {value.dim()}"
-        )
-    if Wq.dim() != 2:
-        raise ValueError(
-            f"multi_head_attention: Wq must have 2 axes [(h d), k], not {Wq.dim()}"
-        )
-    if Wk.dim() != 2:
-        raise ValueError(
-            f"multi_head_attention: Wk must have 2 axes [(h d), k], not {Wk.dim()}"
-        )
-    if Wv.dim() != 2:
-        raise ValueError(
-            f"multi_head_attention: Wv must have 2 axes [(h d), k], not {Wv.dim()}"
-        )
-    if Wo.dim() != 2:
-        raise ValueError(
-            f"multi_head_attention: Wo must have 2 axes [c, e], not {Wo.dim()}"
-        )
-    if num_heads < 1:
-        raise ValueError(
-            f"multi_head_attention: num_heads must be positive, not {num_heads}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "multi_head_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            "multi_head_attention: key must be a floating-point tensor, not "
-            f"{key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "multi_head_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if not Wq.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: Wq must be a floating-point tensor, not {Wq.dtype}"
-        )
-    if not Wk.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: Wk must be a floating-point tensor, not {Wk.dtype}"
-        )
-    if not Wv.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: Wv must be a floating-point tensor, not {Wv.dtype}"
-        )
-    if not Wo.is_floating_point():
-        raise TypeError(
-            f"multi_head_attention: Wo must be a floating-point tensor, not {Wo.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    if Wq.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: Wq is on {Wq.device}, but query is on "
-            f"{query.device}"
-        )
-    if Wk.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: Wk is on {Wk.device}, but query is on "
-            f"{query.device}"
-        )
-    if Wv.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: Wv is on {Wv.device}, but query is on "
-            f"{query.device}"
-        )
-    if Wo.device != query.device:
-        raise ValueError(
-            f"multi_head_attention: Wo is on {Wo.device}, but query is on "
-            f"{query.device}"
-        )
-    if Wq.shape[0] % num_heads != 0:
-        raise ValueError(
-            f"multi_head_attention: axis 0 (h d) of Wq has size {Wq.shape[0]}, which is "
-            f"not divisible by num_heads = {num_heads}"
-        )
-    if key.shape[0] != query.shape[0]:
-        raise ValueError(
-            f"multi_head_attention: index n has size {query.shape[0]} on axis 0 of "
-            f"query but {key.shape[0]} on axis 0 of key"
-        )
-    if value.shape[0] != query.shape[0]:
-        raise ValueError(
-            f"multi_head_attention: index n has size {query.shape[0]} on axis 0 of "
-            f"query but {value.shape[0]} on axis 0 of value"
-        )
-    if key.shape[2] != query.shape[2]:
-        raise ValueError(
-            f"multi_head_attention: index k has size {query.shape[2]} on axis 2 of "
-            f"query but {key.shape[2]} on axis 2 of key"
-        )
-    if value.shape[2] != query.shape[2]:
-        raise ValueError(
-            f"multi_head_attention: index k has size {query.shape[2]} on axis 2 of "
-            f"query but {value.shape[2]} on axis 2 of value"
-        )
-    if Wq.shape[1] != query.shape[2]:
-        raise ValueError(
-            f"multi_head_attention: index k has size {query.shape[2]} on axis 2 of "
-            f"query but {Wq.shape[1]} on axis 1 of Wq"
-        )
-    if Wk.shape[1] != query.shape[2]:
-        raise ValueError(
-            f"multi_head_attention: index k has size {query.shape[2]} on axis 2 of "
-            f"query but {Wk.shape[1]} on axis 1 of Wk"
-        )
-    if Wv.shape[1] != query.shape[2]:
-        raise ValueError(
-            f"multi_head_attention: index k has size {query.shape[2]} on axis 2 of "
-            f"query but {Wv.shape[1]} on axis 1 of Wv"
-        )
-    if value.shape[1] != key.shape[1]:
-        raise ValueError(
-            f"multi_head_attention: index j has size {key.shape[1]} on axis 1 of key "
-            f"but {value.shape[1]} on axis 1 of value"
-        )
-    if Wk.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-        raise ValueError(
-            f"multi_head_attention: axis 0 (h d) of Wk has size {Wk.shape[0]}, but "
-            f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-        )
-    if Wv.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-        raise ValueError(
-            f"multi_head_attention: axis 0 (h d) of Wv has size {Wv.shape[0]}, but "
-            f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-        )
-    if Wo.shape[1] != num_heads * (Wq.shape[0] // num_heads):
-        raise ValueError(
-            f"multi_head_attention: axis 1 of Wo has size {Wo.shape[1]}, but "
-            f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-        )
-    if bq is not None:
-        if not isinstance(bq, torch.Tensor):
-            raise TypeError(
-                f"multi_head_attention: bq must be a tensor, not {type(bq).__name__}"
-            )
-        if bq.dim() != 1:
-            raise ValueError(
-                f"multi_head_attention: bq must have 1 axis [(h d)], not {bq.dim()}"
-            )
-        if not bq.is_floating_point():
-            raise TypeError(
-                "multi_head_attention: bq must be a floating-point tensor, not "
-                f"{bq.dtype}"
-            )
-        if bq.device != query.device:
-            raise ValueError(
-                f"multi_head_attention: bq is on {bq.device}, but query is on "
-                f"{query.device}"
-            )
-        if bq.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-            raise ValueError(
-                f"multi_head_attention: axis 0 (h d) of bq has size {bq.shape[0]}, but "
-                f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-            )
-    if bk is not None:
-        if not isinstance(bk, torch.Tensor):
-            raise TypeError(
-                f"multi_head_attention: bk must be a tensor, not {type(bk).__name__}"
-            )
-        if bk.dim() != 1:
-            raise ValueError(
-                f"multi_head_attention: bk must have 1 axis [(h d)], not {bk.dim()}"
-            )
-        if not bk.is_floating_point():
-            raise TypeError(
-                "multi_head_attention: bk must be a floating-point tensor, not "
-                f"{bk.dtype}"
-            )
-        if bk.device != query.device:
-            raise ValueError(
-                f"multi_head_attention: bk is on {bk.device}, but query is on "
-                f"{query.device}"
-            )
-        if bk.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-            raise ValueError(
-                f"multi_head_attention: axis 0 (h d) of bk has size {bk.shape[0]}, but "
-                f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-            )
-    if bv is not None:
-        if not isinstance(bv, torch.Tensor):
-            raise TypeError(
-                f"multi_head_attention: bv must be a tensor, not {type(bv).__name__}"
-            )
-        if bv.dim() != 1:
-            raise ValueError(
-                f"multi_head_attention: bv must have 1 axis [(h d)], not {bv.dim()}"
-            )
-        if not bv.is_floating_point():
-            raise TypeError(
-                "multi_head_attention: bv must be a floating-point tensor, not "
-                f"{bv.dtype}"
-            )
-        if bv.device != query.device:
-            raise ValueError(
-                f"multi_head_attention: bv is on {bv.device}, but query is on "
-                f"{query.device}"
-            )
-        if bv.shape[0] != num_heads * (Wq.shape[0] // num_heads):
-            raise ValueError(
-                f"multi_head_attention: axis 0 (h d) of bv has size {bv.shape[0]}, but "
-                f"size(h)*size(d) is {num_heads * (Wq.shape[0] // num_heads)}"
-            )
-    if bo is not None:
-        if not isinstance(bo, torch.Tensor):
-            raise TypeError(
-                f"multi_head_attention: bo must be a tensor, not {type(bo).__name__}"
-            )
-        if bo.dim() != 1:
-            raise ValueError(
-                f"multi_head_attention: bo must have 1 axis [c], not {bo.dim()}"
-            )
-        if not bo.is_floating_point():
-            raise TypeError(
-                "multi_head_attention: bo must be a floating-point tensor, not "
-                f"{bo.dtype}"
-            )
-        if bo.device != query.device:
-            raise ValueError(
-                f"multi_head_attention: bo is on {bo.device}, but query is on "
-                f"{query.device}"
-            )
-        if bo.shape[0] != Wo.shape[0]:
-            raise ValueError(
-                f"multi_head_attention: index c has size {Wo.shape[0]} on axis 0 of Wo "
-                f"but {bo.shape[0]} on axis 0 of bo"
-            )
     if torch.compiler.is_compiling():
         given = rt.distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given

@@ -51,38 +51,13 @@ class _Mv(Function):
 
 
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[i]:
+    """Returns output[i] of input[i,k] and vec[k].
 
-        output[i] = Σₖ input[i,k]·vec[k]
-
-    Args:
-        input[i, k]: float
-        vec[k]: float
-
-    Raises:
-        TypeError: input or vec is not a floating-point tensor
-        ValueError: input or vec has the wrong number of axes; the tensors are on
-            different devices; the sizes of index k differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"mv: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(vec, torch.Tensor):
-        raise TypeError(f"mv: vec must be a tensor, not {type(vec).__name__}")
-    if input.dim() != 2:
-        raise ValueError(f"mv: input must have 2 axes [i, k], not {input.dim()}")
-    if vec.dim() != 1:
-        raise ValueError(f"mv: vec must have 1 axis [k], not {vec.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(f"mv: input must be a floating-point tensor, not {input.dtype}")
-    if not vec.is_floating_point():
-        raise TypeError(f"mv: vec must be a floating-point tensor, not {vec.dtype}")
-    if vec.device != input.device:
-        raise ValueError(f"mv: vec is on {vec.device}, but input is on {input.device}")
-    if vec.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"mv: index k has size {input.shape[1]} on axis 1 of input but "
-            f"{vec.shape[0]} on axis 0 of vec"
-        )
+    if not rt.floating(input, vec) or input.dim() != 2 or vec.shape != input.shape[1:]:
+        signature = "input[i,k], vec[k]"
+        raise rt.explained("mv", signature, input, vec)
     if torch.compiler.is_compiling():
         input, vec = rt.distinct(input, vec)
     if not torch.is_grad_enabled() or rt.forward_mode():

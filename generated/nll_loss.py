@@ -470,81 +470,31 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
+    target[n] (int64) and weight[c] (None means ones).
 
-        loss[n] = where(target[n] ≠ ignore_index, −input[n,target[n]]·weight[target[n]], 0)
-        total = Σₙ loss[n]
-        average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
-
-    Args:
-        input[n, c]: float
-        target[n]: int64
-        weight[c]: float; None means ones
-        ignore_index: int
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor; target is not an
-            int64 tensor; ignore_index is not an integer
-        ValueError: input, target or weight has the wrong number of axes; the tensors
-            are on different devices; the sizes of index n or c differ; reduction is not
-            one of its options
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"nll_loss: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"nll_loss: target must be a tensor, not {type(target).__name__}"
+    ignore_index = (
+        ignore_index
+        if type(ignore_index) is int
+        else rt.integer(ignore_index, "nll_loss: ignore_index")
+    )
+    if (
+        not rt.floating_if_given(input, weight)
+        or not isinstance(target, torch.Tensor)
+        or target.dtype != torch.int64
+        or target.device != input.device
+        or input.dim() != 2
+        or target.shape != input.shape[:1]
+        or (weight is not None and weight.shape != input.shape[1:])
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
-    if input.dim() != 2:
-        raise ValueError(f"nll_loss: input must have 2 axes [n, c], not {input.dim()}")
-    if target.dim() != 1:
-        raise ValueError(f"nll_loss: target must have 1 axis [n], not {target.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"nll_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if target.dtype != torch.int64:
-        raise TypeError(f"nll_loss: target must be int64, not {target.dtype}")
-    if target.device != input.device:
-        raise ValueError(
-            f"nll_loss: target is on {target.device}, but input is on {input.device}"
-        )
-    if target.shape[0] != input.shape[0]:
-        raise ValueError(
-            f"nll_loss: index n has size {input.shape[0]} on axis 0 of input but "
-            f"{target.shape[0]} on axis 0 of target"
-        )
-    if weight is not None:
-        if not isinstance(weight, torch.Tensor):
-            raise TypeError(
-                f"nll_loss: weight must be a tensor, not {type(weight).__name__}"
-            )
-        if weight.dim() != 1:
-            raise ValueError(
-                f"nll_loss: weight must have 1 axis [c], not {weight.dim()}"
-            )
-        if not weight.is_floating_point():
-            raise TypeError(
-                f"nll_loss: weight must be a floating-point tensor, not {weight.dtype}"
-            )
-        if weight.device != input.device:
-            raise ValueError(
-                f"nll_loss: weight is on {weight.device}, but input is on "
-                f"{input.device}"
-            )
-        if weight.shape[0] != input.shape[1]:
-            raise ValueError(
-                f"nll_loss: index c has size {input.shape[1]} on axis 1 of input but "
-                f"{weight.shape[0]} on axis 0 of weight"
-            )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "nll_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+        raise rt.explained("nll_loss", signature, input, target, weight, reduction)
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)

@@ -72,43 +72,21 @@ class _Normalize(Function):
 
 
 def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch.Tensor:
-    """Returns the tensor output[*p,k,*q]:
+    """Returns output[*p,k,*q] of input[*p,k,*q].
 
-        norm[*p,*q] = √(Σₖ input[*p,k,*q]²)
-        output[*p,k,*q] = input[*p,k,*q]/max(norm[*p,*q], eps)
-
-    Args:
-        input[*p, k, *q]: float
-        dim: position of axis k
-        eps: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; dim is not an integer; eps is
-            not a number
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            k; eps is too large for float64
+    dim is the position of axis k. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"normalize: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(dim) is not int:
-        dim = rt.integer(dim, "normalize: dim")
-    if type(eps) is not float:
-        eps = rt.number(eps, "normalize: eps")
-    if input.dim() < 1:
-        raise ValueError(
-            f"normalize: input must have at least 1 axis [*p, k, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"normalize: dim must be in [{-input.dim()}, {input.dim()}) for input, not "
-            f"{dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"normalize: input must be a floating-point tensor, not {input.dtype}"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "normalize: dim")
+    eps = eps if type(eps) is float else rt.number(eps, "normalize: eps")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("normalize", signature, input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _normalize_forward(input, dim, eps)[0]
     return rt.apply(_Normalize, input, dim, eps)[0]

@@ -53,43 +53,21 @@ class _OneHotEmbedding(Function):
 
 
 def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p,d]:
+    """Returns output[*p,d] of input[*p] (int64) and weight[v,d].
 
-        output[*p,d] = Σ[v | input[*p] = v] weight[v,d]
-
-    Args:
-        input[*p]: int64; a value that is no position of axis v is ignored
-        weight[v, d]: float
-
-    Raises:
-        TypeError: input is not an int64 tensor; weight is not a floating-point tensor
-        ValueError: weight has the wrong number of axes; the tensors are on different
-            devices
+    A value of input that is no position of axis v is ignored. A TypeError or ValueError
+    names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"one_hot_embedding: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"one_hot_embedding: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if weight.dim() != 2:
-        raise ValueError(
-            f"one_hot_embedding: weight must have 2 axes [v, d], not {weight.dim()}"
-        )
-    if input.dtype != torch.int64:
-        raise TypeError(f"one_hot_embedding: input must be int64, not {input.dtype}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            "one_hot_embedding: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"one_hot_embedding: weight is on {weight.device}, but input is on "
-            f"{input.device}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or input.dtype != torch.int64
+        or not isinstance(weight, torch.Tensor)
+        or not weight.is_floating_point()
+        or weight.device != input.device
+        or weight.dim() != 2
+    ):
+        signature = "input[*p]: int64, weight[v,d]"
+        raise rt.explained("one_hot_embedding", signature, input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -50,39 +50,13 @@ class _Outer(Function):
 
 
 def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[i,j]:
+    """Returns output[i,j] of input[i] and vec2[j].
 
-        output[i,j] = input[i]·vec2[j]
-
-    Args:
-        input[i]: float
-        vec2[j]: float
-
-    Raises:
-        TypeError: input or vec2 is not a floating-point tensor
-        ValueError: input or vec2 has the wrong number of axes; the tensors are on
-            different devices
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"outer: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(vec2, torch.Tensor):
-        raise TypeError(f"outer: vec2 must be a tensor, not {type(vec2).__name__}")
-    if input.dim() != 1:
-        raise ValueError(f"outer: input must have 1 axis [i], not {input.dim()}")
-    if vec2.dim() != 1:
-        raise ValueError(f"outer: vec2 must have 1 axis [j], not {vec2.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"outer: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not vec2.is_floating_point():
-        raise TypeError(
-            f"outer: vec2 must be a floating-point tensor, not {vec2.dtype}"
-        )
-    if vec2.device != input.device:
-        raise ValueError(
-            f"outer: vec2 is on {vec2.device}, but input is on {input.device}"
-        )
+    if not rt.floating(input, vec2) or input.dim() != 1 or vec2.dim() != 1:
+        signature = "input[i], vec2[j]"
+        raise rt.explained("outer", signature, input, vec2)
     if torch.compiler.is_compiling():
         input, vec2 = rt.distinct(input, vec2)
     if not torch.is_grad_enabled() or rt.forward_mode():

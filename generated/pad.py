@@ -44,49 +44,24 @@ class _Pad(Function):
 def pad(
     input: torch.Tensor, *, left: int, right: int, value: float = 0, dim: int = -1
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,k,*q].
 
-        output[*p,t,*q] = where(left ≤ t < size(k) + left, input[*p,t − left,*q], value)
-
-    Args:
-        input[*p, k, *q]: float
-        left: int
-        right: int
-        value: float
-        dim: position of axis k
-
-    Raises:
-        TypeError: input is not a floating-point tensor; left, right or dim is not an
-            integer; value is not a number
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            k; no value of index t keeps every access in bounds; value is too large for
-            float64
+    dim is the position of axis k. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"pad: input must be a tensor, not {type(input).__name__}")
-    if type(left) is not int:
-        left = rt.integer(left, "pad: left")
-    if type(right) is not int:
-        right = rt.integer(right, "pad: right")
-    if type(value) is not float:
-        value = rt.number(value, "pad: value")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "pad: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"pad: input must have at least 1 axis [*p, k, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"pad: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"pad: input must be a floating-point tensor, not {input.dtype}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    if input.shape[len(p_shape)] + left + right < 0:
+    left = left if type(left) is int else rt.integer(left, "pad: left")
+    right = right if type(right) is int else rt.integer(right, "pad: right")
+    value = value if type(value) is float else rt.number(value, "pad: value")
+    dim = dim if type(dim) is int else rt.integer(dim, "pad: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,k,*q]; dim=axis(k)"
+        raise rt.explained("pad", signature, input, dim)
+    if input.shape[dim] + left + right < 0:
         raise ValueError("pad: no value of index t keeps every access in bounds")
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _pad_forward(input, left, right, value, dim)

@@ -103,74 +103,20 @@ class _PairwiseDistance(Function):
 def pairwise_distance(
     x1: torch.Tensor, x2: torch.Tensor, *, eps: float = 1e-06, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of x1[*p,k] and x2[*p,k].
 
-        delta[*p,k] = x1[*p,k] − x2[*p,k] + eps
-        squared[*p] = Σₖ delta[*p,k]²
-        output[*p] = where(squared[*p] = 0, 0, √(squared[*p]))
-
-    Args:
-        x1[*p, k]: float
-        x2[*p, k]: float
-        eps: float
-        keepdim: True keeps axis k, with size 1
-
-    Raises:
-        TypeError: x1 or x2 is not a floating-point tensor; keepdim is not a bool; eps
-            is not a number
-        ValueError: x1 or x2 has the wrong number of axes; the tensors are on different
-            devices; the sizes of index *p or k differ; eps is too large for float64
+    keepdim keeps axis k with size 1. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(x1, torch.Tensor):
-        raise TypeError(
-            f"pairwise_distance: x1 must be a tensor, not {type(x1).__name__}"
-        )
-    if not isinstance(x2, torch.Tensor):
-        raise TypeError(
-            f"pairwise_distance: x2 must be a tensor, not {type(x2).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "pairwise_distance: eps")
-    if type(keepdim) is not bool:
-        raise TypeError(
-            f"pairwise_distance: keepdim must be True or False, not {keepdim!r:.60}"
-        )
-    if x1.dim() < 1:
-        raise ValueError(
-            f"pairwise_distance: x1 must have at least 1 axis [*p, k], not {x1.dim()}"
-        )
-    if x2.dim() < 1:
-        raise ValueError(
-            f"pairwise_distance: x2 must have at least 1 axis [*p, k], not {x2.dim()}"
-        )
-    if not x1.is_floating_point():
-        raise TypeError(
-            f"pairwise_distance: x1 must be a floating-point tensor, not {x1.dtype}"
-        )
-    if not x2.is_floating_point():
-        raise TypeError(
-            f"pairwise_distance: x2 must be a floating-point tensor, not {x2.dtype}"
-        )
-    if x2.device != x1.device:
-        raise ValueError(
-            f"pairwise_distance: x2 is on {x2.device}, but x1 is on {x1.device}"
-        )
-    p_shape = x1.shape[:-1]
-    if x2.dim() != len(p_shape) + 1:
-        raise ValueError(
-            f"pairwise_distance: x2 must have {len(p_shape) + 1} axes [*p, k], not "
-            f"{x2.dim()}"
-        )
-    if x2.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"pairwise_distance: index *p has shape {tuple(p_shape)} in x1 but "
-            f"{tuple(x2.shape[: len(p_shape)])} in x2, from axis 0 on"
-        )
-    if x2.shape[-1] != x1.shape[-1]:
-        raise ValueError(
-            f"pairwise_distance: index k has size {x1.shape[-1]} on axis -1 of x1 but "
-            f"{x2.shape[-1]} on axis -1 of x2"
-        )
+    eps = eps if type(eps) is float else rt.number(eps, "pairwise_distance: eps")
+    if (
+        not rt.floating(x1, x2)
+        or type(keepdim) is not bool
+        or x1.dim() < 1
+        or x2.shape != x1.shape
+    ):
+        signature = "x1[*p,k], x2[*p,k]; keepdim=keep(k)"
+        raise rt.explained("pairwise_distance", signature, x1, x2, keepdim)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -62,52 +62,20 @@ class _Parafac(Function):
 
 
 def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor X[i,j,k]:
+    """Returns X[i,j,k] of U[i,r], V[j,r] and W[k,r].
 
-        X[i,j,k] = Σᵣ U[i,r]·V[j,r]·W[k,r]
-
-    Args:
-        U[i, r]: float
-        V[j, r]: float
-        W[k, r]: float
-
-    Raises:
-        TypeError: U, V or W is not a floating-point tensor
-        ValueError: U, V or W has the wrong number of axes; the tensors are on different
-            devices; the sizes of index r differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(U, torch.Tensor):
-        raise TypeError(f"parafac: U must be a tensor, not {type(U).__name__}")
-    if not isinstance(V, torch.Tensor):
-        raise TypeError(f"parafac: V must be a tensor, not {type(V).__name__}")
-    if not isinstance(W, torch.Tensor):
-        raise TypeError(f"parafac: W must be a tensor, not {type(W).__name__}")
-    if U.dim() != 2:
-        raise ValueError(f"parafac: U must have 2 axes [i, r], not {U.dim()}")
-    if V.dim() != 2:
-        raise ValueError(f"parafac: V must have 2 axes [j, r], not {V.dim()}")
-    if W.dim() != 2:
-        raise ValueError(f"parafac: W must have 2 axes [k, r], not {W.dim()}")
-    if not U.is_floating_point():
-        raise TypeError(f"parafac: U must be a floating-point tensor, not {U.dtype}")
-    if not V.is_floating_point():
-        raise TypeError(f"parafac: V must be a floating-point tensor, not {V.dtype}")
-    if not W.is_floating_point():
-        raise TypeError(f"parafac: W must be a floating-point tensor, not {W.dtype}")
-    if V.device != U.device:
-        raise ValueError(f"parafac: V is on {V.device}, but U is on {U.device}")
-    if W.device != U.device:
-        raise ValueError(f"parafac: W is on {W.device}, but U is on {U.device}")
-    if V.shape[1] != U.shape[1]:
-        raise ValueError(
-            f"parafac: index r has size {U.shape[1]} on axis 1 of U but {V.shape[1]} on "
-            "axis 1 of V"
-        )
-    if W.shape[1] != U.shape[1]:
-        raise ValueError(
-            f"parafac: index r has size {U.shape[1]} on axis 1 of U but {W.shape[1]} on "
-            "axis 1 of W"
-        )
+    if (
+        not rt.floating(U, V, W)
+        or U.dim() != 2
+        or V.dim() != 2
+        or W.dim() != 2
+        or V.shape[1] != U.shape[1]
+        or W.shape[1] != U.shape[1]
+    ):
+        signature = "U[i,r], V[j,r], W[k,r]"
+        raise rt.explained("parafac", signature, U, V, W)
     if torch.compiler.is_compiling():
         U, V, W = rt.distinct(U, V, W)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -26,44 +26,23 @@ def _pixel_shuffle_forward(input, upscale_factor):
 
 
 def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
-    """Returns the tensor output[*p,c,(h i),(w j)]:
+    """Returns output[*p,c,(h i),(w j)] of input[*p,(c i j),h,w].
 
-        output[*p,c,(h i),(w j)] = input[*p,(c i j),h,w]
-
-    Args:
-        input[*p, (c i j), h, w]: float
-        upscale_factor: size of index i
-
-    Raises:
-        TypeError: input is not a floating-point tensor; upscale_factor is not an
-            integer
-        ValueError: input has the wrong number of axes; upscale_factor is not positive;
-            the size of axis (c i j) of input is not divisible by
-            upscale_factor*upscale_factor
+    upscale_factor is the size of index i. A TypeError or ValueError names the argument
+    that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"pixel_shuffle: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(upscale_factor) is not int:
-        upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
-    if input.dim() < 3:
-        raise ValueError(
-            "pixel_shuffle: input must have at least 3 axes [*p, (c i j), h, w], not "
-            f"{input.dim()}"
-        )
-    if upscale_factor < 1:
-        raise ValueError(
-            f"pixel_shuffle: upscale_factor must be positive, not {upscale_factor}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"pixel_shuffle: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if input.shape[-3] % (upscale_factor * upscale_factor) != 0:
-        raise ValueError(
-            f"pixel_shuffle: axis -3 (c i j) of input has size {input.shape[-3]}, which "
-            "is not divisible by upscale_factor*upscale_factor = "
-            f"{upscale_factor * upscale_factor}"
-        )
+    upscale_factor = (
+        upscale_factor
+        if type(upscale_factor) is int
+        else rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
+    )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 3
+        or upscale_factor < 1
+        or input.shape[-3] % (upscale_factor * upscale_factor) != 0
+    ):
+        signature = "input[*p,(c i j=i),h,w]; upscale_factor=size(i); c=(c i j=i)/i*i"
+        raise rt.explained("pixel_shuffle", signature, input, upscale_factor)
     return _pixel_shuffle_forward(input, upscale_factor)

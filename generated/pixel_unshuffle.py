@@ -26,51 +26,27 @@ def _pixel_unshuffle_forward(input, downscale_factor):
 
 
 def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:
-    """Returns the tensor output[*p,(c i j),h,w]:
+    """Returns output[*p,(c i j),h,w] of input[*p,c,(h i),(w j)].
 
-        output[*p,(c i j),h,w] = input[*p,c,(h i),(w j)]
-
-    Args:
-        input[*p, c, (h i), (w j)]: float
-        downscale_factor: size of index i
-
-    Raises:
-        TypeError: input is not a floating-point tensor; downscale_factor is not an
-            integer
-        ValueError: input has the wrong number of axes; downscale_factor is not
-            positive; the size of axis (h i) of input or axis (w j) of input is not
-            divisible by downscale_factor
+    downscale_factor is the size of index i. A TypeError or ValueError names the
+    argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"pixel_unshuffle: input must be a tensor, not {type(input).__name__}"
+    downscale_factor = (
+        downscale_factor
+        if type(downscale_factor) is int
+        else rt.integer(downscale_factor, "pixel_unshuffle: downscale_factor")
+    )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 3
+        or downscale_factor < 1
+        or input.shape[-2] % downscale_factor != 0
+        or input.shape[-1] % downscale_factor != 0
+    ):
+        signature = (
+            "input[*p,c,(h i),(w j=i)]; downscale_factor=size(i); h=(h i)/i; "
+            "w=(w j=i)/i"
         )
-    if type(downscale_factor) is not int:
-        downscale_factor = rt.integer(
-            downscale_factor, "pixel_unshuffle: downscale_factor"
-        )
-    if input.dim() < 3:
-        raise ValueError(
-            "pixel_unshuffle: input must have at least 3 axes [*p, c, (h i), (w j)], "
-            f"not {input.dim()}"
-        )
-    if downscale_factor < 1:
-        raise ValueError(
-            "pixel_unshuffle: downscale_factor must be positive, not "
-            f"{downscale_factor}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"pixel_unshuffle: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if input.shape[-2] % downscale_factor != 0:
-        raise ValueError(
-            f"pixel_unshuffle: axis -2 (h i) of input has size {input.shape[-2]}, which "
-            f"is not divisible by downscale_factor = {downscale_factor}"
-        )
-    if input.shape[-1] % downscale_factor != 0:
-        raise ValueError(
-            f"pixel_unshuffle: axis -1 (w j) of input has size {input.shape[-1]}, which "
-            f"is not divisible by downscale_factor = {downscale_factor}"
-        )
+        raise rt.explained("pixel_unshuffle", signature, input, downscale_factor)
     return _pixel_unshuffle_forward(input, downscale_factor)

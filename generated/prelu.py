@@ -81,46 +81,17 @@ class _Prelu(Function):
 
 
 def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[n,c,*q]:
+    """Returns output[n,c,*q] of input[n,c,*q] and weight[c].
 
-        output[n,c,*q] = where(input[n,c,*q] > 0, input[n,c,*q], input[n,c,*q]·weight[c])
-
-    Args:
-        input[n, c, *q]: float
-        weight[c]: float
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor
-        ValueError: input or weight has the wrong number of axes; the tensors are on
-            different devices; the sizes of index c differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"prelu: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(f"prelu: weight must be a tensor, not {type(weight).__name__}")
-    if input.dim() < 2:
-        raise ValueError(
-            f"prelu: input must have at least 2 axes [n, c, *q], not {input.dim()}"
-        )
-    if weight.dim() != 1:
-        raise ValueError(f"prelu: weight must have 1 axis [c], not {weight.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"prelu: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"prelu: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"prelu: weight is on {weight.device}, but input is on {input.device}"
-        )
-    if weight.shape[0] != input.shape[1]:
-        raise ValueError(
-            f"prelu: index c has size {input.shape[1]} on axis 1 of input but "
-            f"{weight.shape[0]} on axis 0 of weight"
-        )
+    if (
+        not rt.floating(input, weight)
+        or input.dim() < 2
+        or weight.shape != input.shape[1:2]
+    ):
+        signature = "input[n,c,*q], weight[c]"
+        raise rt.explained("prelu", signature, input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

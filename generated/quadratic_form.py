@@ -87,49 +87,13 @@ class _QuadraticForm(Function):
 
 
 def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*b]:
+    """Returns output[*b] of x[*b,i] and A[i,j].
 
-        output[*b] = Σᵢⱼ x[*b,i]·x[*b,j]·A[i,j]
-
-    Args:
-        x[*b, i]: float
-        A[i, j]: float
-
-    Raises:
-        TypeError: x or A is not a floating-point tensor
-        ValueError: x or A has the wrong number of axes; the tensors are on different
-            devices; the sizes of index i differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"quadratic_form: x must be a tensor, not {type(x).__name__}")
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"quadratic_form: A must be a tensor, not {type(A).__name__}")
-    if x.dim() < 1:
-        raise ValueError(
-            f"quadratic_form: x must have at least 1 axis [*b, i], not {x.dim()}"
-        )
-    if A.dim() != 2:
-        raise ValueError(f"quadratic_form: A must have 2 axes [i, j], not {A.dim()}")
-    if not x.is_floating_point():
-        raise TypeError(
-            f"quadratic_form: x must be a floating-point tensor, not {x.dtype}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(
-            f"quadratic_form: A must be a floating-point tensor, not {A.dtype}"
-        )
-    if A.device != x.device:
-        raise ValueError(f"quadratic_form: A is on {A.device}, but x is on {x.device}")
-    if A.shape[0] != x.shape[-1]:
-        raise ValueError(
-            f"quadratic_form: index i has size {x.shape[-1]} on axis -1 of x but "
-            f"{A.shape[0]} on axis 0 of A"
-        )
-    if A.shape[1] != x.shape[-1]:
-        raise ValueError(
-            f"quadratic_form: index i has size {x.shape[-1]} on axis -1 of x but "
-            f"{A.shape[1]} on axis 1 of A"
-        )
+    if not rt.floating(x, A) or x.dim() < 1 or A.shape != (x.shape[-1], x.shape[-1]):
+        signature = "x[*b,i], A[i,j=i]"
+        raise rt.explained("quadratic_form", signature, x, A)
     if torch.compiler.is_compiling():
         x, A = rt.distinct(x, A)
     if not torch.is_grad_enabled() or rt.forward_mode():

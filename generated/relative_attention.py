@@ -157,167 +157,33 @@ def relative_attention(
     bias: torch.Tensor,
     buckets: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,h,i,e]:
+    """Returns output[*b,h,i,e] of query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e],
+    bias[v,h] and buckets[i,j] (int64).
 
-        S[*b,h,i,j] = bias[buckets[i,j],h] + Σ[d] query[*b,h,i,d]·key[*b,h,j,d]
-        P[*b,h,i,j] = softmaxⱼ(S[*b,h,i,j])
-        output[*b,h,i,e] = Σⱼ P[*b,h,i,j]·value[*b,h,j,e]
-
-    Args:
-        query[*b, h, i, d]: float
-        key[*b, h, j, d]: float
-        value[*b, h, j, e]: float
-        bias[v, h]: float
-        buckets[i, j]: int64
-
-    Raises:
-        TypeError: query, key, value or bias is not a floating-point tensor; buckets is
-            not an int64 tensor
-        ValueError: query, key, value, bias or buckets has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, h, i, d or j differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: query must be a tensor, not {type(query).__name__}"
+    if (
+        not rt.floating(query, key, value, bias)
+        or not isinstance(buckets, torch.Tensor)
+        or buckets.dtype != torch.int64
+        or buckets.device != query.device
+        or query.dim() < 3
+        or bias.dim() != 2
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+        or bias.shape[1] != query.shape[-3]
+        or buckets.shape != (query.shape[-2], key.shape[-2])
+    ):
+        signature = (
+            "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], bias[v,h], "
+            "buckets[i,j]: int64"
         )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: key must be a tensor, not {type(key).__name__}"
-        )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: value must be a tensor, not {type(value).__name__}"
-        )
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"relative_attention: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if not isinstance(buckets, torch.Tensor):
-        raise TypeError(
-            "relative_attention: buckets must be a tensor, not "
-            f"{type(buckets).__name__}"
-        )
-    if query.dim() < 3:
-        raise ValueError(
-            "relative_attention: query must have at least 3 axes [*b, h, i, d], not "
-            f"{query.dim()}"
-        )
-    if key.dim() < 3:
-        raise ValueError(
-            "relative_attention: key must have at least 3 axes [*b, h, j, d], not "
-            f"{key.dim()}"
-        )
-    if value.dim() < 3:
-        raise ValueError(
-            "relative_attention: value must have at least 3 axes [*b, h, j, e], not "
-            f"{value.dim()}"
-        )
-    if bias.dim() != 2:
-        raise ValueError(
-            f"relative_attention: bias must have 2 axes [v, h], not {bias.dim()}"
-        )
-    if buckets.dim() != 2:
-        raise ValueError(
-            f"relative_attention: buckets must have 2 axes [i, j], not {buckets.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "relative_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            f"relative_attention: key must be a floating-point tensor, not {key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "relative_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            "relative_attention: bias must be a floating-point tensor, not "
-            f"{bias.dtype}"
-        )
-    if buckets.dtype != torch.int64:
-        raise TypeError(
-            f"relative_attention: buckets must be int64, not {buckets.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"relative_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"relative_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    if bias.device != query.device:
-        raise ValueError(
-            f"relative_attention: bias is on {bias.device}, but query is on "
-            f"{query.device}"
-        )
-    if buckets.device != query.device:
-        raise ValueError(
-            f"relative_attention: buckets is on {buckets.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-3]
-    if key.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"relative_attention: key must have {len(b_shape) + 3} axes [*b, h, j, d], "
-            f"not {key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"relative_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 3:
-        raise ValueError(
-            f"relative_attention: value must have {len(b_shape) + 3} axes [*b, h, j, "
-            f"e], not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"relative_attention: index *b has shape {tuple(b_shape)} in query but "
-            f"{tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"relative_attention: index h has size {query.shape[-3]} on axis -3 of "
-            f"query but {key.shape[-3]} on axis -3 of key"
-        )
-    if value.shape[-3] != query.shape[-3]:
-        raise ValueError(
-            f"relative_attention: index h has size {query.shape[-3]} on axis -3 of "
-            f"query but {value.shape[-3]} on axis -3 of value"
-        )
-    if bias.shape[1] != query.shape[-3]:
-        raise ValueError(
-            f"relative_attention: index h has size {query.shape[-3]} on axis -3 of "
-            f"query but {bias.shape[1]} on axis 1 of bias"
-        )
-    if buckets.shape[0] != query.shape[-2]:
-        raise ValueError(
-            f"relative_attention: index i has size {query.shape[-2]} on axis -2 of "
-            f"query but {buckets.shape[0]} on axis 0 of buckets"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"relative_attention: index d has size {query.shape[-1]} on axis -1 of "
-            f"query but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"relative_attention: index j has size {key.shape[-2]} on axis -2 of key "
-            f"but {value.shape[-2]} on axis -2 of value"
-        )
-    if buckets.shape[1] != key.shape[-2]:
-        raise ValueError(
-            f"relative_attention: index j has size {key.shape[-2]} on axis -2 of key "
-            f"but {buckets.shape[1]} on axis 1 of buckets"
+        raise rt.explained(
+            "relative_attention", signature, query, key, value, bias, buckets
         )
     if torch.compiler.is_compiling():
         query, key, value, bias, buckets = rt.distinct(query, key, value, bias, buckets)

@@ -90,31 +90,17 @@ class _RelativeShift(Function):
 
 
 def relative_shift(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p,i,j]:
+    """Returns output[*p,i,j] of input[*p,i,r].
 
-        output[*p,i,j] = input[*p,i,j − i + size(i) − 1]
-
-    Args:
-        input[*p, i, r]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
-        ValueError: input has the wrong number of axes; no value of index j keeps every
-            access in bounds
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"relative_shift: input must be a tensor, not {type(input).__name__}"
-        )
-    if input.dim() < 2:
-        raise ValueError(
-            "relative_shift: input must have at least 2 axes [*p, i, r], not "
-            f"{input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"relative_shift: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+    ):
+        signature = "input[*p,i,r]"
+        raise rt.explained("relative_shift", signature, input)
     if input.shape[-1] + 1 - input.shape[-2] < 0:
         raise ValueError(
             "relative_shift: no value of index j keeps every access in bounds"

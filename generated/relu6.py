@@ -43,22 +43,13 @@ class _Relu6(Function):
 
 
 def relu6(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] ≤ 0, 0, where(input[*p] ≥ 6, 6, input[*p]))
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"relu6: input must be a tensor, not {type(input).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"relu6: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("relu6", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu6_forward(input)
     return rt.apply(_Relu6, input)

@@ -49,24 +49,13 @@ class _ReluSquared(Function):
 
 
 def relu_squared(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = relu(input[*p])²
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"relu_squared: input must be a tensor, not {type(input).__name__}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"relu_squared: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("relu_squared", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_squared_forward(input)
     return rt.apply(_ReluSquared, input)

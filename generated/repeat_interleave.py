@@ -31,44 +31,24 @@ def _repeat_interleave_forward(input, repeats, dim):
 
 
 def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,(t r),*q]:
+    """Returns output[*p,(t r),*q] of input[*p,t,*q].
 
-        output[*p,(t r),*q] = input[*p,t,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        repeats: size of index r
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; repeats or dim is not an
-            integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t; repeats is not positive
+    repeats is the size of index r and dim is the position of axis t. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"repeat_interleave: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(repeats) is not int:
-        repeats = rt.integer(repeats, "repeat_interleave: repeats")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "repeat_interleave: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            "repeat_interleave: input must have at least 1 axis [*p, t, *q], not "
-            f"{input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"repeat_interleave: dim must be in [{-input.dim()}, {input.dim()}) for "
-            f"input, not {dim}"
-        )
-    if repeats < 1:
-        raise ValueError(f"repeat_interleave: repeats must be positive, not {repeats}")
-    if not input.is_floating_point():
-        raise TypeError(
-            "repeat_interleave: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
+    repeats = (
+        repeats
+        if type(repeats) is int
+        else rt.integer(repeats, "repeat_interleave: repeats")
+    )
+    dim = dim if type(dim) is int else rt.integer(dim, "repeat_interleave: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or repeats < 1
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
+        raise rt.explained("repeat_interleave", signature, input, dim, repeats)
     return _repeat_interleave_forward(input, repeats, dim)

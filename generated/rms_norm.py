@@ -134,59 +134,18 @@ class _RmsNorm(Function):
 def rms_norm(
     input: torch.Tensor, weight: torch.Tensor, *, eps: float = 1.1920928955078125e-07
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,*s]:
+    """Returns output[*p,*s] of input[*p,*s] and weight[*s].
 
-        rstd[*p] = 1/√(mean[*s](input[*p,*s]²) + eps)
-        output[*p,*s] = input[*p,*s]·weight[*s]·rstd[*p]
-
-    Args:
-        input[*p, *s]: float
-        weight[*s]: float
-        eps: float
-
-    Raises:
-        TypeError: input or weight is not a floating-point tensor; eps is not a number
-        ValueError: the tensors are on different devices; input has the wrong number of
-            axes; the sizes of index *p or *s differ; eps is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"rms_norm: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"rms_norm: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if type(eps) is not float:
-        eps = rt.number(eps, "rms_norm: eps")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"rms_norm: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"rms_norm: weight must be a floating-point tensor, not {weight.dtype}"
-        )
-    if weight.device != input.device:
-        raise ValueError(
-            f"rms_norm: weight is on {weight.device}, but input is on {input.device}"
-        )
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    if input.dim() != len(p_shape) + len(s_shape):
-        raise ValueError(
-            f"rms_norm: input must have {len(p_shape) + len(s_shape)} axes [*p, *s], "
-            f"not {input.dim()}"
-        )
-    if input.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"rms_norm: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(input.shape[: len(p_shape)])} in input, from axis 0 on"
-        )
-    if input.shape[len(p_shape) :] != s_shape:
-        raise ValueError(
-            f"rms_norm: index *s has shape {tuple(s_shape)} in weight but "
-            f"{tuple(input.shape[len(p_shape) :])} in input, from axis {len(p_shape)} "
-            "on"
-        )
+    eps = eps if type(eps) is float else rt.number(eps, "rms_norm: eps")
+    if (
+        not rt.floating(input, weight)
+        or input.dim() < weight.dim()
+        or input.shape[input.dim() - weight.dim() :] != weight.shape
+    ):
+        signature = "input[*p,*s], weight[*s]"
+        raise rt.explained("rms_norm", signature, input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

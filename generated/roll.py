@@ -44,43 +44,22 @@ class _Roll(Function):
 
 
 def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,t,*q].
 
-        output[*p,t,*q] = where(t ≥ size(r), input[*p,t − size(r),*q], input[*p,t + size(t) − size(r),*q])
-
-    Args:
-        input[*p, t, *q]: float
-        shifts: int
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; shifts or dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t; no value of index r keeps every access in bounds
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"roll: input must be a tensor, not {type(input).__name__}")
-    if type(shifts) is not int:
-        shifts = rt.integer(shifts, "roll: shifts")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "roll: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"roll: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"roll: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"roll: input must be a floating-point tensor, not {input.dtype}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    size = shifts - shifts // max(input.shape[len(p_shape)], 1) * max(
-        input.shape[len(p_shape)], 1
-    )
+    shifts = shifts if type(shifts) is int else rt.integer(shifts, "roll: shifts")
+    dim = dim if type(dim) is int else rt.integer(dim, "roll: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("roll", signature, input, dim)
+    size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -117,39 +117,19 @@ class _RotaryEmbedding(Function):
 
 
 def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
-    """Returns the tensor output[*b,t,(r d)]:
+    """Returns output[*b,t,(r d)] of x[*b,t,(r d)].
 
-        angle[t,d] = t·base^(−d/size(d))
-        pair[*b,t,r,d] = x[*b,t,(r d)]
-        output[*b,t,(r d)] = pair[*b,t,1 − r,d]·(2·r − 1)·sin(angle[t,d]) + pair[*b,t,r,d]·cos(angle[t,d])
-
-    Args:
-        x[*b, t, (r d)]: float
-        base: float
-
-    Raises:
-        TypeError: x is not a floating-point tensor; base is not a number
-        ValueError: x has the wrong number of axes; the size of axis (r d) of x is not
-            divisible by size(r); base is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"rotary_embedding: x must be a tensor, not {type(x).__name__}")
-    if type(base) is not float:
-        base = rt.number(base, "rotary_embedding: base")
-    if x.dim() < 2:
-        raise ValueError(
-            "rotary_embedding: x must have at least 2 axes [*b, t, (r d)], not "
-            f"{x.dim()}"
-        )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"rotary_embedding: x must be a floating-point tensor, not {x.dtype}"
-        )
-    if x.shape[-1] % 2 != 0:
-        raise ValueError(
-            f"rotary_embedding: axis -1 (r d) of x has size {x.shape[-1]}, which is not "
-            f"divisible by size(r) = {2}"
-        )
+    base = base if type(base) is float else rt.number(base, "rotary_embedding: base")
+    if (
+        not isinstance(x, torch.Tensor)
+        or not x.is_floating_point()
+        or x.dim() < 2
+        or x.shape[-1] % 2 != 0
+    ):
+        signature = "x[*b,t,(r d)]; d=(r d)/r; r=2"
+        raise rt.explained("rotary_embedding", signature, x)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _rotary_embedding_forward(x, base)
     return rt.apply(_RotaryEmbedding, x, base)

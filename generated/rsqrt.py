@@ -41,20 +41,13 @@ class _Rsqrt(Function):
 
 
 def rsqrt(A: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor F[*p]:
+    """Returns F[*p] of A[*p].
 
-        F[*p] = 1/√(A[*p])
-
-    Args:
-        A[*p]: float
-
-    Raises:
-        TypeError: A is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"rsqrt: A must be a tensor, not {type(A).__name__}")
-    if not A.is_floating_point():
-        raise TypeError(f"rsqrt: A must be a floating-point tensor, not {A.dtype}")
+    if not isinstance(A, torch.Tensor) or not A.is_floating_point():
+        signature = "A[*p]"
+        raise rt.explained("rsqrt", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _rsqrt_forward(A)
     return rt.apply(_Rsqrt, A)

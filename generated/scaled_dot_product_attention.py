@@ -155,140 +155,30 @@ def scaled_dot_product_attention(
     value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns the tensor output[*b,i,e]:
+    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d], value[*b,j,e] and
+    attn_mask[i,j] (None means zeros).
 
-        S[*b,i,j] = attn_mask[i,j] + 1/√(size(d))·Σ[d] query[*b,i,d]·key[*b,j,d]
-        P[*b,i,j] = softmaxⱼ(S[*b,i,j])
-        output[*b,i,e] = Σⱼ P[*b,i,j]·value[*b,j,e]
-
-    Args:
-        query[*b, i, d]: float
-        key[*b, j, d]: float
-        value[*b, j, e]: float
-        attn_mask[i, j]: float; None means zeros
-
-    Raises:
-        TypeError: query, key, value or attn_mask is not a floating-point tensor
-        ValueError: query, key, value or attn_mask has the wrong number of axes; the
-            tensors are on different devices; the sizes of index *b, d, j or i differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(query, torch.Tensor):
-        raise TypeError(
-            "scaled_dot_product_attention: query must be a tensor, not "
-            f"{type(query).__name__}"
+    if (
+        not rt.floating(query, key, value)
+        or not rt.floating_if_given(query, attn_mask)
+        or query.dim() < 2
+        or key.dim() != query.dim()
+        or value.dim() != query.dim()
+        or key.shape[:-2] != query.shape[:-2]
+        or key.shape[-1] != query.shape[-1]
+        or value.shape[:-2] != query.shape[:-2]
+        or value.shape[-2] != key.shape[-2]
+        or (
+            attn_mask is not None
+            and attn_mask.shape != (query.shape[-2], key.shape[-2])
         )
-    if not isinstance(key, torch.Tensor):
-        raise TypeError(
-            "scaled_dot_product_attention: key must be a tensor, not "
-            f"{type(key).__name__}"
+    ):
+        signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e], attn_mask[i,j]=None"
+        raise rt.explained(
+            "scaled_dot_product_attention", signature, query, key, value, attn_mask
         )
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            "scaled_dot_product_attention: value must be a tensor, not "
-            f"{type(value).__name__}"
-        )
-    if query.dim() < 2:
-        raise ValueError(
-            "scaled_dot_product_attention: query must have at least 2 axes [*b, i, d], "
-            f"not {query.dim()}"
-        )
-    if key.dim() < 2:
-        raise ValueError(
-            "scaled_dot_product_attention: key must have at least 2 axes [*b, j, d], "
-            f"not {key.dim()}"
-        )
-    if value.dim() < 2:
-        raise ValueError(
-            "scaled_dot_product_attention: value must have at least 2 axes [*b, j, e], "
-            f"not {value.dim()}"
-        )
-    if not query.is_floating_point():
-        raise TypeError(
-            "scaled_dot_product_attention: query must be a floating-point tensor, not "
-            f"{query.dtype}"
-        )
-    if not key.is_floating_point():
-        raise TypeError(
-            "scaled_dot_product_attention: key must be a floating-point tensor, not "
-            f"{key.dtype}"
-        )
-    if not value.is_floating_point():
-        raise TypeError(
-            "scaled_dot_product_attention: value must be a floating-point tensor, not "
-            f"{value.dtype}"
-        )
-    if key.device != query.device:
-        raise ValueError(
-            f"scaled_dot_product_attention: key is on {key.device}, but query is on "
-            f"{query.device}"
-        )
-    if value.device != query.device:
-        raise ValueError(
-            f"scaled_dot_product_attention: value is on {value.device}, but query is on "
-            f"{query.device}"
-        )
-    b_shape = query.shape[:-2]
-    if key.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"scaled_dot_product_attention: key must have {len(b_shape) + 2} axes [*b, "
-            f"j, d], not {key.dim()}"
-        )
-    if key.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"scaled_dot_product_attention: index *b has shape {tuple(b_shape)} in "
-            f"query but {tuple(key.shape[: len(b_shape)])} in key, from axis 0 on"
-        )
-    if value.dim() != len(b_shape) + 2:
-        raise ValueError(
-            f"scaled_dot_product_attention: value must have {len(b_shape) + 2} axes "
-            f"[*b, j, e], not {value.dim()}"
-        )
-    if value.shape[: len(b_shape)] != b_shape:
-        raise ValueError(
-            f"scaled_dot_product_attention: index *b has shape {tuple(b_shape)} in "
-            f"query but {tuple(value.shape[: len(b_shape)])} in value, from axis 0 on"
-        )
-    if key.shape[-1] != query.shape[-1]:
-        raise ValueError(
-            f"scaled_dot_product_attention: index d has size {query.shape[-1]} on axis "
-            f"-1 of query but {key.shape[-1]} on axis -1 of key"
-        )
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(
-            f"scaled_dot_product_attention: index j has size {key.shape[-2]} on axis -2 "
-            f"of key but {value.shape[-2]} on axis -2 of value"
-        )
-    if attn_mask is not None:
-        if not isinstance(attn_mask, torch.Tensor):
-            raise TypeError(
-                "scaled_dot_product_attention: attn_mask must be a tensor, not "
-                f"{type(attn_mask).__name__}"
-            )
-        if attn_mask.dim() != 2:
-            raise ValueError(
-                "scaled_dot_product_attention: attn_mask must have 2 axes [i, j], not "
-                f"{attn_mask.dim()}"
-            )
-        if not attn_mask.is_floating_point():
-            raise TypeError(
-                "scaled_dot_product_attention: attn_mask must be a floating-point "
-                f"tensor, not {attn_mask.dtype}"
-            )
-        if attn_mask.device != query.device:
-            raise ValueError(
-                f"scaled_dot_product_attention: attn_mask is on {attn_mask.device}, but "
-                f"query is on {query.device}"
-            )
-        if attn_mask.shape[0] != query.shape[-2]:
-            raise ValueError(
-                f"scaled_dot_product_attention: index i has size {query.shape[-2]} on "
-                f"axis -2 of query but {attn_mask.shape[0]} on axis 0 of attn_mask"
-            )
-        if attn_mask.shape[1] != key.shape[-2]:
-            raise ValueError(
-                f"scaled_dot_product_attention: index j has size {key.shape[-2]} on "
-                f"axis -2 of key but {attn_mask.shape[1]} on axis 1 of attn_mask"
-            )
     if torch.compiler.is_compiling():
         query, key, value, attn_mask = rt.distinct(query, key, value, attn_mask)
     if rt.forward_mode():

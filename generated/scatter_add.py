@@ -80,112 +80,29 @@ class _ScatterAdd(Function):
 def scatter_add(
     input: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,v,*q]:
+    """Returns output[*p,v,*q] of input[*p,v,*q], index[*p,k,*q] (int64) and src[*p,k,*q].
 
-        output[*p,v,*q] = input[*p,v,*q] + Σ[k | index[*p,k,*q] = v] src[*p,k,*q]
-
-    Args:
-        input[*p, v, *q]: float
-        index[*p, k, *q]: int64; a value that is no position of axis v is ignored
-        src[*p, k, *q]: float
-        dim: position of axis v
-
-    Raises:
-        TypeError: input or src is not a floating-point tensor; index is not an int64
-            tensor; dim is not an integer
-        ValueError: input, index or src has the wrong number of axes; dim is not the
-            position of axis v; the tensors are on different devices; the sizes of index
-            *p, *q or k differ
+    dim is the position of axis v. A value of index that is no position of axis v is
+    ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"scatter_add: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(
-            f"scatter_add: index must be a tensor, not {type(index).__name__}"
-        )
-    if not isinstance(src, torch.Tensor):
-        raise TypeError(f"scatter_add: src must be a tensor, not {type(src).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "scatter_add: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            "scatter_add: input must have at least 1 axis [*p, v, *q], not "
-            f"{input.dim()}"
-        )
-    if index.dim() < 1:
-        raise ValueError(
-            "scatter_add: index must have at least 1 axis [*p, k, *q], not "
-            f"{index.dim()}"
-        )
-    if src.dim() < 1:
-        raise ValueError(
-            f"scatter_add: src must have at least 1 axis [*p, k, *q], not {src.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"scatter_add: dim must be in [{-input.dim()}, {input.dim()}) for input, "
-            f"not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"scatter_add: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if index.dtype != torch.int64:
-        raise TypeError(f"scatter_add: index must be int64, not {index.dtype}")
-    if not src.is_floating_point():
-        raise TypeError(
-            f"scatter_add: src must be a floating-point tensor, not {src.dtype}"
-        )
-    if index.device != input.device:
-        raise ValueError(
-            f"scatter_add: index is on {index.device}, but input is on {input.device}"
-        )
-    if src.device != input.device:
-        raise ValueError(
-            f"scatter_add: src is on {src.device}, but input is on {input.device}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    if index.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"scatter_add: index must have {len(p_shape) + len(q_shape) + 1} axes [*p, "
-            f"k, *q], not {index.dim()}"
-        )
-    if index.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"scatter_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(index.shape[: len(p_shape)])} in index, from axis 0 on"
-        )
-    if index.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"scatter_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(index.shape[len(p_shape) + 1 :])} in index, from axis "
-            f"{len(p_shape) + 1} on"
-        )
-    if src.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"scatter_add: src must have {len(p_shape) + len(q_shape) + 1} axes [*p, k, "
-            f"*q], not {src.dim()}"
-        )
-    if src.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"scatter_add: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(src.shape[: len(p_shape)])} in src, from axis 0 on"
-        )
-    if src.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"scatter_add: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(src.shape[len(p_shape) + 1 :])} in src, from axis "
-            f"{len(p_shape) + 1} on"
-        )
-    if src.shape[dim] != index.shape[dim]:
-        raise ValueError(
-            f"scatter_add: index k has size {index.shape[dim]} on axis {dim} of index "
-            f"but {src.shape[dim]} on axis {dim} of src"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "scatter_add: dim")
+    if (
+        not rt.floating(input, src)
+        or not isinstance(index, torch.Tensor)
+        or index.dtype != torch.int64
+        or index.device != input.device
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or index.dim() != input.dim()
+        or index.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]
+        or index.shape[dim % input.dim() + 1 :] != input.shape[dim % input.dim() + 1 :]
+        or src.shape
+        != input.shape[: dim % input.dim()]
+        + index.shape[dim % input.dim() : dim % input.dim() + 1]
+        + input.shape[dim % input.dim() + 1 :]
+    ):
+        signature = "input[*p,v,*q], index[*p,k,*q]: int64, src[*p,k,*q]; dim=axis(v)"
+        raise rt.explained("scatter_add", signature, input, index, src, dim)
     if torch.compiler.is_compiling():
         input, index, src = rt.distinct(input, index, src)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -106,63 +106,28 @@ class _SegmentMean(Function):
 def segment_mean(
     data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
 ) -> torch.Tensor:
-    """Returns the tensor output[g,*q]:
+    """Returns output[g,*q] of data[n,*q] and segment_ids[n] (int64).
 
-        output[g,*q] = mean[n | segment_ids[n] = g](data[n,*q])
-
-    Args:
-        data[n, *q]: float
-        segment_ids[n]: int64; a value that is no position of axis g is ignored
-        num_segments: size of index g
-
-    Raises:
-        TypeError: data is not a floating-point tensor; segment_ids is not an int64
-            tensor; num_segments is not an integer
-        ValueError: data or segment_ids has the wrong number of axes; num_segments is
-            not positive; the tensors are on different devices; the sizes of index n
-            differ
+    num_segments is the size of index g. A value of segment_ids that is no position of
+    axis g is ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(data, torch.Tensor):
-        raise TypeError(
-            f"segment_mean: data must be a tensor, not {type(data).__name__}"
-        )
-    if not isinstance(segment_ids, torch.Tensor):
-        raise TypeError(
-            "segment_mean: segment_ids must be a tensor, not "
-            f"{type(segment_ids).__name__}"
-        )
-    if type(num_segments) is not int:
-        num_segments = rt.integer(num_segments, "segment_mean: num_segments")
-    if data.dim() < 1:
-        raise ValueError(
-            f"segment_mean: data must have at least 1 axis [n, *q], not {data.dim()}"
-        )
-    if segment_ids.dim() != 1:
-        raise ValueError(
-            f"segment_mean: segment_ids must have 1 axis [n], not {segment_ids.dim()}"
-        )
-    if num_segments < 1:
-        raise ValueError(
-            f"segment_mean: num_segments must be positive, not {num_segments}"
-        )
-    if not data.is_floating_point():
-        raise TypeError(
-            f"segment_mean: data must be a floating-point tensor, not {data.dtype}"
-        )
-    if segment_ids.dtype != torch.int64:
-        raise TypeError(
-            f"segment_mean: segment_ids must be int64, not {segment_ids.dtype}"
-        )
-    if segment_ids.device != data.device:
-        raise ValueError(
-            f"segment_mean: segment_ids is on {segment_ids.device}, but data is on "
-            f"{data.device}"
-        )
-    if segment_ids.shape[0] != data.shape[0]:
-        raise ValueError(
-            f"segment_mean: index n has size {data.shape[0]} on axis 0 of data but "
-            f"{segment_ids.shape[0]} on axis 0 of segment_ids"
-        )
+    num_segments = (
+        num_segments
+        if type(num_segments) is int
+        else rt.integer(num_segments, "segment_mean: num_segments")
+    )
+    if (
+        not isinstance(data, torch.Tensor)
+        or not data.is_floating_point()
+        or not isinstance(segment_ids, torch.Tensor)
+        or segment_ids.dtype != torch.int64
+        or segment_ids.device != data.device
+        or data.dim() < 1
+        or num_segments < 1
+        or segment_ids.shape != data.shape[:1]
+    ):
+        signature = "data[n,*q], segment_ids[n]: int64; num_segments=size(g)"
+        raise rt.explained("segment_mean", signature, data, segment_ids, num_segments)
     if torch.compiler.is_compiling():
         data, segment_ids = rt.distinct(data, segment_ids)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -27,38 +27,21 @@ def _select_forward(input, dim, position):
 
 
 def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
-    """Returns the tensor output[*p,*q]:
+    """Returns output[*p,*q] of input[*p,t,*q].
 
-        output[*p,*q] = input[*p,position,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        dim: position of axis t
-        position: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; dim or position is not an
-            integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"select: input must be a tensor, not {type(input).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "select: dim")
-    if type(position) is not int:
-        position = rt.integer(position, "select: position")
-    if input.dim() < 1:
-        raise ValueError(
-            f"select: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"select: dim must be in [{-input.dim()}, {input.dim()}) for input, not "
-            f"{dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"select: input must be a floating-point tensor, not {input.dtype}"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "select: dim")
+    position = (
+        position if type(position) is int else rt.integer(position, "select: position")
+    )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("select", signature, input, dim)
     return _select_forward(input, dim, position)

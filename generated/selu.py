@@ -59,22 +59,13 @@ class _Selu(Function):
 
 
 def selu(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = 1.0507009873554805·where(input[*p] > 0, input[*p], 1.6732632423543772·expm1(input[*p]))
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"selu: input must be a tensor, not {type(input).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"selu: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("selu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _selu_forward(input)
     return rt.apply(_Selu, input)

@@ -40,39 +40,21 @@ class _Shift(Function):
 
 
 def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns the tensor output[*p,t,*q]:
+    """Returns output[*p,t,*q] of input[*p,t,*q].
 
-        output[*p,t,*q] = where(shifts ≤ t < size(t) + shifts, input[*p,t − shifts,*q], 0)
-
-    Args:
-        input[*p, t, *q]: float
-        shifts: int
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; shifts or dim is not an integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t
+    dim is the position of axis t. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"shift: input must be a tensor, not {type(input).__name__}")
-    if type(shifts) is not int:
-        shifts = rt.integer(shifts, "shift: shifts")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "shift: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"shift: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"shift: dim must be in [{-input.dim()}, {input.dim()}) for input, not "
-            f"{dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"shift: input must be a floating-point tensor, not {input.dtype}"
-        )
+    shifts = shifts if type(shifts) is int else rt.integer(shifts, "shift: shifts")
+    dim = dim if type(dim) is int else rt.integer(dim, "shift: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t)"
+        raise rt.explained("shift", signature, input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _shift_forward(input, shifts, dim)
     return rt.apply(_Shift, input, shifts, dim)

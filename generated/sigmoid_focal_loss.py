@@ -752,73 +752,25 @@ def sigmoid_focal_loss(
     gamma: float = 2,
     reduction: Literal["none", "mean", "sum"] = "none",
 ) -> torch.Tensor:
-    """Returns the tensor loss[*p] (reduction="none"), average ("mean") or total ("sum"):
+    """Returns loss[*p] (reduction="none"), average ("mean") or total ("sum") of input[*p]
+    and target[*p].
 
-        probability[*p] = sigmoid(input[*p])
-        wrong[*p] = target[*p]·(1 − probability[*p]) + probability[*p]·(1 − target[*p])
-        balance[*p] = (1 − alpha)·(1 − target[*p]) + alpha·target[*p]
-        entropy[*p] = −(1 − target[*p])·logsigmoid(−input[*p]) − target[*p]·logsigmoid(input[*p])
-        loss[*p] = balance[*p]·entropy[*p]·wrong[*p]^gamma
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        alpha: float
-        gamma: float
-        reduction: "none", "mean" or "sum"
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; alpha or gamma is not
-            a number
-        ValueError: the tensors are on different devices; target has the wrong number of
-            axes; the sizes of index *p differ; reduction is not one of its options;
-            alpha or gamma is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"sigmoid_focal_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"sigmoid_focal_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
-    if not input.is_floating_point():
-        raise TypeError(
-            "sigmoid_focal_loss: input must be a floating-point tensor, not "
-            f"{input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "sigmoid_focal_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"sigmoid_focal_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"sigmoid_focal_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"sigmoid_focal_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "sigmoid_focal_loss: reduction must be one of 'none', 'mean', 'sum', not "
-            f"{reduction!r}"
-        )
+    alpha = (
+        alpha if type(alpha) is float else rt.number(alpha, "sigmoid_focal_loss: alpha")
+    )
+    gamma = (
+        gamma if type(gamma) is float else rt.number(gamma, "sigmoid_focal_loss: gamma")
+    )
+    if (
+        not rt.floating(input, target)
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; reduction in none|mean|sum"
+        raise rt.explained("sigmoid_focal_loss", signature, input, target, reduction)
     function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)

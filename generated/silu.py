@@ -56,22 +56,13 @@ class _Silu(Function):
 
 
 def silu(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = sigmoid(input[*p])·input[*p]
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"silu: input must be a tensor, not {type(input).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"silu: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("silu", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _silu_forward(input)
     return rt.apply(_Silu, input)

@@ -275,67 +275,21 @@ def smooth_l1_loss(
     reduction: Literal["mean", "sum", "none"] = "mean",
     beta: float = 1,
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[*p] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p].
 
-        e[*p] = input[*p] − target[*p]
-        loss[*p] = where(|e[*p]| < beta, e[*p]²·where(beta > 0, 1/beta, 1)/2, |e[*p]| − beta/2)
-        average = mean[*p](loss[*p])
-        total = Σ[*p] loss[*p]
-
-    Args:
-        input[*p]: float
-        target[*p]: float
-        reduction: "mean", "sum" or "none"
-        beta: float
-
-    Raises:
-        TypeError: input or target is not a floating-point tensor; beta is not a number
-        ValueError: beta is not at least 0; the tensors are on different devices; target
-            has the wrong number of axes; the sizes of index *p differ; reduction is not
-            one of its options; beta is too large for float64
+    beta is at least 0. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"smooth_l1_loss: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(target, torch.Tensor):
-        raise TypeError(
-            f"smooth_l1_loss: target must be a tensor, not {type(target).__name__}"
-        )
-    if type(beta) is not float:
-        beta = rt.number(beta, "smooth_l1_loss: beta")
-    if not beta >= 0:
-        raise ValueError(f"smooth_l1_loss: beta must be at least 0, not {beta}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"smooth_l1_loss: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not target.is_floating_point():
-        raise TypeError(
-            "smooth_l1_loss: target must be a floating-point tensor, not "
-            f"{target.dtype}"
-        )
-    if target.device != input.device:
-        raise ValueError(
-            f"smooth_l1_loss: target is on {target.device}, but input is on "
-            f"{input.device}"
-        )
-    p_shape = input.shape
-    if target.dim() != len(p_shape):
-        raise ValueError(
-            f"smooth_l1_loss: target must have {len(p_shape)} axes [*p], not "
-            f"{target.dim()}"
-        )
-    if target.shape != p_shape:
-        raise ValueError(
-            f"smooth_l1_loss: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(target.shape)} in target, from axis 0 on"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "smooth_l1_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
-        )
+    beta = beta if type(beta) is float else rt.number(beta, "smooth_l1_loss: beta")
+    if (
+        not rt.floating(input, target)
+        or not beta >= 0
+        or target.shape != input.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = "input[*p], target[*p]; beta>=0; reduction in mean|sum|none"
+        raise rt.explained("smooth_l1_loss", signature, input, target, beta, reduction)
     function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)

@@ -118,107 +118,25 @@ def softmax_regression(
     bias: torch.Tensor,
     targets: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the tensors cost and logits[n,c]:
+    """Returns cost and logits[n,c] of features[n,d], weight[c,d], bias[c] and targets[n]
+    (int64).
 
-        logits[n,c] = bias[c] + Σ[d] features[n,d]·weight[c,d]
-        F[n,c] = logits[n,c] − logsumexp[c′](logits[n,c′])
-        cost = −meanₙ(F[n,targets[n]])
-
-    Args:
-        features[n, d]: float
-        weight[c, d]: float
-        bias[c]: float
-        targets[n]: int64
-
-    Raises:
-        TypeError: features, weight or bias is not a floating-point tensor; targets is
-            not an int64 tensor
-        ValueError: features, weight, bias or targets has the wrong number of axes; the
-            tensors are on different devices; the sizes of index n, d or c differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(features, torch.Tensor):
-        raise TypeError(
-            "softmax_regression: features must be a tensor, not "
-            f"{type(features).__name__}"
-        )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"softmax_regression: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if not isinstance(bias, torch.Tensor):
-        raise TypeError(
-            f"softmax_regression: bias must be a tensor, not {type(bias).__name__}"
-        )
-    if not isinstance(targets, torch.Tensor):
-        raise TypeError(
-            "softmax_regression: targets must be a tensor, not "
-            f"{type(targets).__name__}"
-        )
-    if features.dim() != 2:
-        raise ValueError(
-            "softmax_regression: features must have 2 axes [n, d], not "
-            f"{features.dim()}"
-        )
-    if weight.dim() != 2:
-        raise ValueError(
-            f"softmax_regression: weight must have 2 axes [c, d], not {weight.dim()}"
-        )
-    if bias.dim() != 1:
-        raise ValueError(
-            f"softmax_regression: bias must have 1 axis [c], not {bias.dim()}"
-        )
-    if targets.dim() != 1:
-        raise ValueError(
-            f"softmax_regression: targets must have 1 axis [n], not {targets.dim()}"
-        )
-    if not features.is_floating_point():
-        raise TypeError(
-            "softmax_regression: features must be a floating-point tensor, not "
-            f"{features.dtype}"
-        )
-    if not weight.is_floating_point():
-        raise TypeError(
-            "softmax_regression: weight must be a floating-point tensor, not "
-            f"{weight.dtype}"
-        )
-    if not bias.is_floating_point():
-        raise TypeError(
-            "softmax_regression: bias must be a floating-point tensor, not "
-            f"{bias.dtype}"
-        )
-    if targets.dtype != torch.int64:
-        raise TypeError(
-            f"softmax_regression: targets must be int64, not {targets.dtype}"
-        )
-    if weight.device != features.device:
-        raise ValueError(
-            f"softmax_regression: weight is on {weight.device}, but features is on "
-            f"{features.device}"
-        )
-    if bias.device != features.device:
-        raise ValueError(
-            f"softmax_regression: bias is on {bias.device}, but features is on "
-            f"{features.device}"
-        )
-    if targets.device != features.device:
-        raise ValueError(
-            f"softmax_regression: targets is on {targets.device}, but features is on "
-            f"{features.device}"
-        )
-    if targets.shape[0] != features.shape[0]:
-        raise ValueError(
-            f"softmax_regression: index n has size {features.shape[0]} on axis 0 of "
-            f"features but {targets.shape[0]} on axis 0 of targets"
-        )
-    if weight.shape[1] != features.shape[1]:
-        raise ValueError(
-            f"softmax_regression: index d has size {features.shape[1]} on axis 1 of "
-            f"features but {weight.shape[1]} on axis 1 of weight"
-        )
-    if bias.shape[0] != weight.shape[0]:
-        raise ValueError(
-            f"softmax_regression: index c has size {weight.shape[0]} on axis 0 of "
-            f"weight but {bias.shape[0]} on axis 0 of bias"
+    if (
+        not rt.floating(features, weight, bias)
+        or not isinstance(targets, torch.Tensor)
+        or targets.dtype != torch.int64
+        or targets.device != features.device
+        or features.dim() != 2
+        or weight.dim() != 2
+        or weight.shape[1] != features.shape[1]
+        or bias.shape != weight.shape[:1]
+        or targets.shape != features.shape[:1]
+    ):
+        signature = "features[n,d], weight[c,d], bias[c], targets[n]: int64"
+        raise rt.explained(
+            "softmax_regression", signature, features, weight, bias, targets
         )
     if torch.compiler.is_compiling():
         features, weight, bias, targets = rt.distinct(features, weight, bias, targets)

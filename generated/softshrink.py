@@ -83,30 +83,18 @@ class _Softshrink(Function):
 
 
 def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(|input[*p]| ≤ lambd, 0, input[*p] − lambd·sign(input[*p]))
-
-    Args:
-        input[*p]: float
-        lambd: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; lambd is not a number
-        ValueError: lambd is not at least 0; lambd is too large for float64
+    lambd is at least 0. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"softshrink: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(lambd) is not float:
-        lambd = rt.number(lambd, "softshrink: lambd")
-    if not lambd >= 0:
-        raise ValueError(f"softshrink: lambd must be at least 0, not {lambd}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"softshrink: input must be a floating-point tensor, not {input.dtype}"
-        )
+    lambd = lambd if type(lambd) is float else rt.number(lambd, "softshrink: lambd")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not lambd >= 0
+    ):
+        signature = "input[*p]; lambd>=0"
+        raise rt.explained("softshrink", signature, input, lambd)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softshrink_forward(input, lambd)
     return rt.apply(_Softshrink, input, lambd)

@@ -58,22 +58,13 @@ class _Softsign(Function):
 
 
 def softsign(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = input[*p]/(|input[*p]| + 1)
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"softsign: input must be a tensor, not {type(input).__name__}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"softsign: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("softsign", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softsign_forward(input)
     return rt.apply(_Softsign, input)

@@ -69,36 +69,20 @@ class _Take(Function):
 
 
 def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[v] and index[*p] (int64).
 
-        at[*p] = where(index[*p] < 0, size(v), 0) + index[*p]
-        output[*p] = input[at[*p]]
-
-    Args:
-        input[v]: float
-        index[*p]: int64
-
-    Raises:
-        TypeError: input is not a floating-point tensor; index is not an int64 tensor
-        ValueError: input has the wrong number of axes; the tensors are on different
-            devices
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"take: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(f"take: index must be a tensor, not {type(index).__name__}")
-    if input.dim() != 1:
-        raise ValueError(f"take: input must have 1 axis [v], not {input.dim()}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"take: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if index.dtype != torch.int64:
-        raise TypeError(f"take: index must be int64, not {index.dtype}")
-    if index.device != input.device:
-        raise ValueError(
-            f"take: index is on {index.device}, but input is on {input.device}"
-        )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not isinstance(index, torch.Tensor)
+        or index.dtype != torch.int64
+        or index.device != input.device
+        or input.dim() != 1
+    ):
+        signature = "input[v], index[*p]: int64"
+        raise rt.explained("take", signature, input, index)
     if torch.compiler.is_compiling():
         input, index = rt.distinct(input, index)
     if not torch.is_grad_enabled() or rt.forward_mode():

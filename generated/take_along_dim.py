@@ -100,78 +100,27 @@ class _TakeAlongDim(Function):
 def take_along_dim(
     input: torch.Tensor, indices: torch.Tensor, *, dim: int
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,k,*q]:
+    """Returns output[*p,k,*q] of input[*p,v,*q] and indices[*p,k,*q] (int64).
 
-        at[*p,k,*q] = where(indices[*p,k,*q] < 0, size(v), 0) + indices[*p,k,*q]
-        output[*p,k,*q] = input[*p,at[*p,k,*q],*q]
-
-    Args:
-        input[*p, v, *q]: float
-        indices[*p, k, *q]: int64
-        dim: position of axis v
-
-    Raises:
-        TypeError: input is not a floating-point tensor; indices is not an int64 tensor;
-            dim is not an integer
-        ValueError: input or indices has the wrong number of axes; dim is not the
-            position of axis v; the tensors are on different devices; the sizes of index
-            *p or *q differ
+    dim is the position of axis v. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"take_along_dim: input must be a tensor, not {type(input).__name__}"
-        )
-    if not isinstance(indices, torch.Tensor):
-        raise TypeError(
-            f"take_along_dim: indices must be a tensor, not {type(indices).__name__}"
-        )
-    if type(dim) is not int:
-        dim = rt.integer(dim, "take_along_dim: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            "take_along_dim: input must have at least 1 axis [*p, v, *q], not "
-            f"{input.dim()}"
-        )
-    if indices.dim() < 1:
-        raise ValueError(
-            "take_along_dim: indices must have at least 1 axis [*p, k, *q], not "
-            f"{indices.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"take_along_dim: dim must be in [{-input.dim()}, {input.dim()}) for input, "
-            f"not {dim}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"take_along_dim: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if indices.dtype != torch.int64:
-        raise TypeError(f"take_along_dim: indices must be int64, not {indices.dtype}")
-    if indices.device != input.device:
-        raise ValueError(
-            f"take_along_dim: indices is on {indices.device}, but input is on "
-            f"{input.device}"
-        )
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    if indices.dim() != len(p_shape) + len(q_shape) + 1:
-        raise ValueError(
-            f"take_along_dim: indices must have {len(p_shape) + len(q_shape) + 1} axes "
-            f"[*p, k, *q], not {indices.dim()}"
-        )
-    if indices.shape[: len(p_shape)] != p_shape:
-        raise ValueError(
-            f"take_along_dim: index *p has shape {tuple(p_shape)} in input but "
-            f"{tuple(indices.shape[: len(p_shape)])} in indices, from axis 0 on"
-        )
-    if indices.shape[len(p_shape) + 1 :] != q_shape:
-        raise ValueError(
-            f"take_along_dim: index *q has shape {tuple(q_shape)} in input but "
-            f"{tuple(indices.shape[len(p_shape) + 1 :])} in indices, from axis "
-            f"{len(p_shape) + 1} on"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "take_along_dim: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or not isinstance(indices, torch.Tensor)
+        or indices.dtype != torch.int64
+        or indices.device != input.device
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or indices.dim() != input.dim()
+        or indices.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]
+        or indices.shape[dim % input.dim() + 1 :]
+        != input.shape[dim % input.dim() + 1 :]
+    ):
+        signature = "input[*p,v,*q], indices[*p,k,*q]: int64; dim=axis(v)"
+        raise rt.explained("take_along_dim", signature, input, indices, dim)
     if torch.compiler.is_compiling():
         input, indices = rt.distinct(input, indices)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -50,24 +50,13 @@ class _Tanhshrink(Function):
 
 
 def tanhshrink(input: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = input[*p] − tanh(input[*p])
-
-    Args:
-        input[*p]: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"tanhshrink: input must be a tensor, not {type(input).__name__}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"tanhshrink: input must be a floating-point tensor, not {input.dtype}"
-        )
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("tanhshrink", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanhshrink_forward(input)
     return rt.apply(_Tanhshrink, input)

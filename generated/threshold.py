@@ -43,31 +43,15 @@ class _Threshold(Function):
 
 
 def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of input[*p].
 
-        output[*p] = where(input[*p] ≤ level, value, input[*p])
-
-    Args:
-        input[*p]: float
-        level: float
-        value: float
-
-    Raises:
-        TypeError: input is not a floating-point tensor; level or value is not a number
-        ValueError: level or value is too large for float64
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"threshold: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(level) is not float:
-        level = rt.number(level, "threshold: level")
-    if type(value) is not float:
-        value = rt.number(value, "threshold: value")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"threshold: input must be a floating-point tensor, not {input.dtype}"
-        )
+    level = level if type(level) is float else rt.number(level, "threshold: level")
+    value = value if type(value) is float else rt.number(value, "threshold: value")
+    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+        signature = "input[*p]"
+        raise rt.explained("threshold", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _threshold_forward(input, level, value)
     return rt.apply(_Threshold, input, level, value)

@@ -31,39 +31,20 @@ def _tile_forward(input, repeats, dim):
 
 
 def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
-    """Returns the tensor output[*p,(r t),*q]:
+    """Returns output[*p,(r t),*q] of input[*p,t,*q].
 
-        output[*p,(r t),*q] = input[*p,t,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        repeats: size of index r
-        dim: position of axis t
-
-    Raises:
-        TypeError: input is not a floating-point tensor; repeats or dim is not an
-            integer
-        ValueError: input has the wrong number of axes; dim is not the position of axis
-            t; repeats is not positive
+    repeats is the size of index r and dim is the position of axis t. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"tile: input must be a tensor, not {type(input).__name__}")
-    if type(repeats) is not int:
-        repeats = rt.integer(repeats, "tile: repeats")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "tile: dim")
-    if input.dim() < 1:
-        raise ValueError(
-            f"tile: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise ValueError(
-            f"tile: dim must be in [{-input.dim()}, {input.dim()}) for input, not {dim}"
-        )
-    if repeats < 1:
-        raise ValueError(f"tile: repeats must be positive, not {repeats}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"tile: input must be a floating-point tensor, not {input.dtype}"
-        )
+    repeats = repeats if type(repeats) is int else rt.integer(repeats, "tile: repeats")
+    dim = dim if type(dim) is int else rt.integer(dim, "tile: dim")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dim < input.dim()
+        or repeats < 1
+    ):
+        signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
+        raise rt.explained("tile", signature, input, dim, repeats)
     return _tile_forward(input, repeats, dim)

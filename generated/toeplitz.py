@@ -48,38 +48,24 @@ class _Toeplitz(Function):
 
 
 def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
-    """Returns the tensor output[i,j]:
+    """Returns output[i,j] of weight[d].
 
-        output[i,j] = weight[i − j + size(j) − 1]
-
-    Args:
-        weight[d]: float
-        rows: size of index i
-        columns: size of index j
-
-    Raises:
-        TypeError: weight is not a floating-point tensor; rows or columns is not an
-            integer
-        ValueError: weight has the wrong number of axes; rows or columns is not positive
+    rows is the size of index i and columns is the size of index j. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"toeplitz: weight must be a tensor, not {type(weight).__name__}"
-        )
-    if type(rows) is not int:
-        rows = rt.integer(rows, "toeplitz: rows")
-    if type(columns) is not int:
-        columns = rt.integer(columns, "toeplitz: columns")
-    if weight.dim() != 1:
-        raise ValueError(f"toeplitz: weight must have 1 axis [d], not {weight.dim()}")
-    if rows < 1:
-        raise ValueError(f"toeplitz: rows must be positive, not {rows}")
-    if columns < 1:
-        raise ValueError(f"toeplitz: columns must be positive, not {columns}")
-    if not weight.is_floating_point():
-        raise TypeError(
-            f"toeplitz: weight must be a floating-point tensor, not {weight.dtype}"
-        )
+    rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
+    columns = (
+        columns if type(columns) is int else rt.integer(columns, "toeplitz: columns")
+    )
+    if (
+        not isinstance(weight, torch.Tensor)
+        or not weight.is_floating_point()
+        or weight.dim() != 1
+        or rows < 1
+        or columns < 1
+    ):
+        signature = "weight[d]; rows=size(i); columns=size(j)"
+        raise rt.explained("toeplitz", signature, weight, rows, columns)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _toeplitz_forward(weight, rows, columns)
     return rt.apply(_Toeplitz, weight, rows, columns)

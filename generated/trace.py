@@ -40,28 +40,18 @@ class _Trace(Function):
 
 
 def trace(A: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor y:
+    """Returns y of A[i,i'].
 
-        y = Σᵢ A[i,i]
-
-    Args:
-        A[i, i']: float
-
-    Raises:
-        TypeError: A is not a floating-point tensor
-        ValueError: A has the wrong number of axes; the sizes of index i differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"trace: A must be a tensor, not {type(A).__name__}")
-    if A.dim() != 2:
-        raise ValueError(f"trace: A must have 2 axes [i, i'], not {A.dim()}")
-    if not A.is_floating_point():
-        raise TypeError(f"trace: A must be a floating-point tensor, not {A.dtype}")
-    if A.shape[1] != A.shape[0]:
-        raise ValueError(
-            f"trace: index i has size {A.shape[0]} on axis 0 of A but {A.shape[1]} on "
-            "axis 1 of A"
-        )
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or A.dim() != 2
+        or A.shape[1] != A.shape[0]
+    ):
+        signature = "A[i,i'=i]"
+        raise rt.explained("trace", signature, A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _trace_forward(A)
     return rt.apply(_Trace, A)

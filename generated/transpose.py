@@ -10,29 +10,19 @@ Gradients, where G is the cotangent of C:
 
 import torch
 
+from . import _runtime as rt
+
 
 def _transpose_forward(A):
     return A.mT
 
 
 def transpose(A: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor C[*b,j,i]:
+    """Returns C[*b,j,i] of A[*b,i,j].
 
-        C[*b,j,i] = A[*b,i,j]
-
-    Args:
-        A[*b, i, j]: float
-
-    Raises:
-        TypeError: A is not a floating-point tensor
-        ValueError: A has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"transpose: A must be a tensor, not {type(A).__name__}")
-    if A.dim() < 2:
-        raise ValueError(
-            f"transpose: A must have at least 2 axes [*b, i, j], not {A.dim()}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"transpose: A must be a floating-point tensor, not {A.dtype}")
+    if not isinstance(A, torch.Tensor) or not A.is_floating_point() or A.dim() < 2:
+        signature = "A[*b,i,j]"
+        raise rt.explained("transpose", signature, A)
     return _transpose_forward(A)

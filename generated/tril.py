@@ -38,30 +38,20 @@ class _Tril(Function):
 
 
 def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
-    """Returns the tensor output[*b,i,j]:
+    """Returns output[*b,i,j] of input[*b,i,j].
 
-        output[*b,i,j] = where(j − i ≤ diagonal, input[*b,i,j], 0)
-
-    Args:
-        input[*b, i, j]: float
-        diagonal: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; diagonal is not an integer
-        ValueError: input has the wrong number of axes
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"tril: input must be a tensor, not {type(input).__name__}")
-    if type(diagonal) is not int:
-        diagonal = rt.integer(diagonal, "tril: diagonal")
-    if input.dim() < 2:
-        raise ValueError(
-            f"tril: input must have at least 2 axes [*b, i, j], not {input.dim()}"
-        )
-    if not input.is_floating_point():
-        raise TypeError(
-            f"tril: input must be a floating-point tensor, not {input.dtype}"
-        )
+    diagonal = (
+        diagonal if type(diagonal) is int else rt.integer(diagonal, "tril: diagonal")
+    )
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 2
+    ):
+        signature = "input[*b,i,j]"
+        raise rt.explained("tril", signature, input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tril_forward(input, diagonal)
     return rt.apply(_Tril, input, diagonal)

@@ -870,122 +870,40 @@ def triplet_margin_loss(
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns the tensor average (reduction="mean"), total ("sum") or loss[n] ("none"):
+    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    anchor[n,d], positive[n,d] and negative[n,d].
 
-        towards[n,d] = anchor[n,d] − positive[n,d] + eps
-        away[n,d] = anchor[n,d] − negative[n,d] + eps
-        powers_near[n] = Σ[d] |towards[n,d]|^p
-        powers_far[n] = Σ[d] |away[n,d]|^p
-        near[n] = powers_near[n]^(1/p)
-        far[n] = powers_far[n]^(1/p)
-        loss[n] = max(near[n] − far[n] + margin, 0)
-        average = meanₙ(loss[n])
-        total = Σₙ loss[n]
-
-    Args:
-        anchor[n, d]: float
-        positive[n, d]: float
-        negative[n, d]: float
-        margin: float
-        p: float
-        eps: float
-        reduction: "mean", "sum" or "none"
-
-    Raises:
-        TypeError: anchor, positive or negative is not a floating-point tensor; margin,
-            p or eps is not a number
-        ValueError: anchor, positive or negative has the wrong number of axes; margin is
-            not greater than 0; the tensors are on different devices; the sizes of index
-            n or d differ; reduction is not one of its options; margin, p or eps is too
-            large for float64
+    margin is greater than 0. A TypeError or ValueError names the argument that does not
+    fit.
     """
-    if not isinstance(anchor, torch.Tensor):
-        raise TypeError(
-            f"triplet_margin_loss: anchor must be a tensor, not {type(anchor).__name__}"
+    margin = (
+        margin
+        if type(margin) is float
+        else rt.number(margin, "triplet_margin_loss: margin")
+    )
+    p = p if type(p) is float else rt.number(p, "triplet_margin_loss: p")
+    eps = eps if type(eps) is float else rt.number(eps, "triplet_margin_loss: eps")
+    if (
+        not rt.floating(anchor, positive, negative)
+        or anchor.dim() != 2
+        or not margin > 0
+        or positive.shape != anchor.shape
+        or negative.shape != anchor.shape
+        or not isinstance(reduction, str)
+        or reduction not in _OPTIONS
+    ):
+        signature = (
+            "anchor[n,d], positive[n,d], negative[n,d]; margin>0; "
+            "reduction in mean|sum|none"
         )
-    if not isinstance(positive, torch.Tensor):
-        raise TypeError(
-            "triplet_margin_loss: positive must be a tensor, not "
-            f"{type(positive).__name__}"
-        )
-    if not isinstance(negative, torch.Tensor):
-        raise TypeError(
-            "triplet_margin_loss: negative must be a tensor, not "
-            f"{type(negative).__name__}"
-        )
-    if type(margin) is not float:
-        margin = rt.number(margin, "triplet_margin_loss: margin")
-    if type(p) is not float:
-        p = rt.number(p, "triplet_margin_loss: p")
-    if type(eps) is not float:
-        eps = rt.number(eps, "triplet_margin_loss: eps")
-    if anchor.dim() != 2:
-        raise ValueError(
-            f"triplet_margin_loss: anchor must have 2 axes [n, d], not {anchor.dim()}"
-        )
-    if positive.dim() != 2:
-        raise ValueError(
-            "triplet_margin_loss: positive must have 2 axes [n, d], not "
-            f"{positive.dim()}"
-        )
-    if negative.dim() != 2:
-        raise ValueError(
-            "triplet_margin_loss: negative must have 2 axes [n, d], not "
-            f"{negative.dim()}"
-        )
-    if not margin > 0:
-        raise ValueError(
-            f"triplet_margin_loss: margin must be greater than 0, not {margin}"
-        )
-    if not anchor.is_floating_point():
-        raise TypeError(
-            "triplet_margin_loss: anchor must be a floating-point tensor, not "
-            f"{anchor.dtype}"
-        )
-    if not positive.is_floating_point():
-        raise TypeError(
-            "triplet_margin_loss: positive must be a floating-point tensor, not "
-            f"{positive.dtype}"
-        )
-    if not negative.is_floating_point():
-        raise TypeError(
-            "triplet_margin_loss: negative must be a floating-point tensor, not "
-            f"{negative.dtype}"
-        )
-    if positive.device != anchor.device:
-        raise ValueError(
-            f"triplet_margin_loss: positive is on {positive.device}, but anchor is on "
-            f"{anchor.device}"
-        )
-    if negative.device != anchor.device:
-        raise ValueError(
-            f"triplet_margin_loss: negative is on {negative.device}, but anchor is on "
-            f"{anchor.device}"
-        )
-    if positive.shape[0] != anchor.shape[0]:
-        raise ValueError(
-            f"triplet_margin_loss: index n has size {anchor.shape[0]} on axis 0 of "
-            f"anchor but {positive.shape[0]} on axis 0 of positive"
-        )
-    if negative.shape[0] != anchor.shape[0]:
-        raise ValueError(
-            f"triplet_margin_loss: index n has size {anchor.shape[0]} on axis 0 of "
-            f"anchor but {negative.shape[0]} on axis 0 of negative"
-        )
-    if positive.shape[1] != anchor.shape[1]:
-        raise ValueError(
-            f"triplet_margin_loss: index d has size {anchor.shape[1]} on axis 1 of "
-            f"anchor but {positive.shape[1]} on axis 1 of positive"
-        )
-    if negative.shape[1] != anchor.shape[1]:
-        raise ValueError(
-            f"triplet_margin_loss: index d has size {anchor.shape[1]} on axis 1 of "
-            f"anchor but {negative.shape[1]} on axis 1 of negative"
-        )
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            "triplet_margin_loss: reduction must be one of 'mean', 'sum', 'none', not "
-            f"{reduction!r}"
+        raise rt.explained(
+            "triplet_margin_loss",
+            signature,
+            anchor,
+            positive,
+            negative,
+            margin,
+            reduction,
         )
     function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():

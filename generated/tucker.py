@@ -83,68 +83,22 @@ class _Tucker(Function):
 def tucker(
     core: torch.Tensor, U: torch.Tensor, V: torch.Tensor, W: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor X[i,j,k]:
+    """Returns X[i,j,k] of core[l,m,r], U[i,l], V[j,m] and W[k,r].
 
-        X[i,j,k] = Σₗₘᵣ core[l,m,r]·U[i,l]·V[j,m]·W[k,r]
-
-    Args:
-        core[l, m, r]: float
-        U[i, l]: float
-        V[j, m]: float
-        W[k, r]: float
-
-    Raises:
-        TypeError: core, U, V or W is not a floating-point tensor
-        ValueError: core, U, V or W has the wrong number of axes; the tensors are on
-            different devices; the sizes of index l, m or r differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(core, torch.Tensor):
-        raise TypeError(f"tucker: core must be a tensor, not {type(core).__name__}")
-    if not isinstance(U, torch.Tensor):
-        raise TypeError(f"tucker: U must be a tensor, not {type(U).__name__}")
-    if not isinstance(V, torch.Tensor):
-        raise TypeError(f"tucker: V must be a tensor, not {type(V).__name__}")
-    if not isinstance(W, torch.Tensor):
-        raise TypeError(f"tucker: W must be a tensor, not {type(W).__name__}")
-    if core.dim() != 3:
-        raise ValueError(f"tucker: core must have 3 axes [l, m, r], not {core.dim()}")
-    if U.dim() != 2:
-        raise ValueError(f"tucker: U must have 2 axes [i, l], not {U.dim()}")
-    if V.dim() != 2:
-        raise ValueError(f"tucker: V must have 2 axes [j, m], not {V.dim()}")
-    if W.dim() != 2:
-        raise ValueError(f"tucker: W must have 2 axes [k, r], not {W.dim()}")
-    if not core.is_floating_point():
-        raise TypeError(
-            f"tucker: core must be a floating-point tensor, not {core.dtype}"
-        )
-    if not U.is_floating_point():
-        raise TypeError(f"tucker: U must be a floating-point tensor, not {U.dtype}")
-    if not V.is_floating_point():
-        raise TypeError(f"tucker: V must be a floating-point tensor, not {V.dtype}")
-    if not W.is_floating_point():
-        raise TypeError(f"tucker: W must be a floating-point tensor, not {W.dtype}")
-    if U.device != core.device:
-        raise ValueError(f"tucker: U is on {U.device}, but core is on {core.device}")
-    if V.device != core.device:
-        raise ValueError(f"tucker: V is on {V.device}, but core is on {core.device}")
-    if W.device != core.device:
-        raise ValueError(f"tucker: W is on {W.device}, but core is on {core.device}")
-    if U.shape[1] != core.shape[0]:
-        raise ValueError(
-            f"tucker: index l has size {core.shape[0]} on axis 0 of core but "
-            f"{U.shape[1]} on axis 1 of U"
-        )
-    if V.shape[1] != core.shape[1]:
-        raise ValueError(
-            f"tucker: index m has size {core.shape[1]} on axis 1 of core but "
-            f"{V.shape[1]} on axis 1 of V"
-        )
-    if W.shape[1] != core.shape[2]:
-        raise ValueError(
-            f"tucker: index r has size {core.shape[2]} on axis 2 of core but "
-            f"{W.shape[1]} on axis 1 of W"
-        )
+    if (
+        not rt.floating(core, U, V, W)
+        or core.dim() != 3
+        or U.dim() != 2
+        or V.dim() != 2
+        or W.dim() != 2
+        or U.shape[1] != core.shape[0]
+        or V.shape[1] != core.shape[1]
+        or W.shape[1] != core.shape[2]
+    ):
+        signature = "core[l,m,r], U[i,l], V[j,m], W[k,r]"
+        raise rt.explained("tucker", signature, core, U, V, W)
     if torch.compiler.is_compiling():
         core, U, V, W = rt.distinct(core, U, V, W)
     if not torch.is_grad_enabled() or rt.forward_mode():

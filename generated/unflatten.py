@@ -18,38 +18,19 @@ def _unflatten_forward(input, inner):
 
 
 def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
-    """Returns the tensor output[*p,t,d]:
+    """Returns output[*p,t,d] of input[*p,(t d)].
 
-        output[*p,t,d] = input[*p,(t d)]
-
-    Args:
-        input[*p, (t d)]: float
-        inner: size of index d
-
-    Raises:
-        TypeError: input is not a floating-point tensor; inner is not an integer
-        ValueError: input has the wrong number of axes; inner is not positive; the size
-            of axis (t d) of input is not divisible by inner
+    inner is the size of index d. A TypeError or ValueError names the argument that does
+    not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(
-            f"unflatten: input must be a tensor, not {type(input).__name__}"
-        )
-    if type(inner) is not int:
-        inner = rt.integer(inner, "unflatten: inner")
-    if input.dim() < 1:
-        raise ValueError(
-            f"unflatten: input must have at least 1 axis [*p, (t d)], not {input.dim()}"
-        )
-    if inner < 1:
-        raise ValueError(f"unflatten: inner must be positive, not {inner}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"unflatten: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if input.shape[-1] % inner != 0:
-        raise ValueError(
-            f"unflatten: axis -1 (t d) of input has size {input.shape[-1]}, which is "
-            f"not divisible by inner = {inner}"
-        )
+    inner = inner if type(inner) is int else rt.integer(inner, "unflatten: inner")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or inner < 1
+        or input.shape[-1] % inner != 0
+    ):
+        signature = "input[*p,(t d)]; inner=size(d); t=(t d)/d"
+        raise rt.explained("unflatten", signature, input, inner)
     return _unflatten_forward(input, inner)

@@ -32,50 +32,30 @@ def _unfold_forward(input, dimension, length, step):
 def unfold(
     input: torch.Tensor, *, dimension: int, length: int, step: int
 ) -> torch.Tensor:
-    """Returns the tensor output[*p,u,*q,k]:
+    """Returns output[*p,u,*q,k] of input[*p,t,*q].
 
-        output[*p,u,*q,k] = input[*p,step·u + k,*q]
-
-    Args:
-        input[*p, t, *q]: float
-        dimension: position of axis t
-        length: size of index k
-        step: int
-
-    Raises:
-        TypeError: input is not a floating-point tensor; dimension, length or step is
-            not an integer
-        ValueError: input has the wrong number of axes; dimension is not the position of
-            axis t; length or step is not positive; no value of index u keeps every
-            access in bounds
+    dimension is the position of axis t and length is the size of index k. A TypeError
+    or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"unfold: input must be a tensor, not {type(input).__name__}")
-    if type(dimension) is not int:
-        dimension = rt.integer(dimension, "unfold: dimension")
-    if type(length) is not int:
-        length = rt.integer(length, "unfold: length")
-    if type(step) is not int:
-        step = rt.integer(step, "unfold: step")
-    if input.dim() < 1:
-        raise ValueError(
-            f"unfold: input must have at least 1 axis [*p, t, *q], not {input.dim()}"
+    dimension = (
+        dimension
+        if type(dimension) is int
+        else rt.integer(dimension, "unfold: dimension")
+    )
+    length = length if type(length) is int else rt.integer(length, "unfold: length")
+    step = step if type(step) is int else rt.integer(step, "unfold: step")
+    if (
+        not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.dim() < 1
+        or not -input.dim() <= dimension < input.dim()
+        or length < 1
+        or step < 1
+    ):
+        signature = (
+            "input[*p,t,*q]; dimension=axis(t); length=size(k); step is a divisor"
         )
-    if not -input.dim() <= dimension < input.dim():
-        raise ValueError(
-            f"unfold: dimension must be in [{-input.dim()}, {input.dim()}) for input, "
-            f"not {dimension}"
-        )
-    if length < 1:
-        raise ValueError(f"unfold: length must be positive, not {length}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"unfold: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if step < 1:
-        raise ValueError(f"unfold: step must be positive, not {step}")
-    dimension_axis = dimension % input.dim()
-    p_shape = input.shape[:dimension_axis]
-    if (input.shape[len(p_shape)] - length) // step + 1 < 0:
+        raise rt.explained("unfold", signature, input, dimension, length, step)
+    if (input.shape[dimension] - length) // step + 1 < 0:
         raise ValueError("unfold: no value of index u keeps every access in bounds")
     return _unfold_forward(input, dimension, length, step)

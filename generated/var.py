@@ -88,39 +88,26 @@ class _Var(Function):
 def var(
     A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns the tensor variance[*p,*q]:
+    """Returns variance[*p,*q] of A[*p,k,*q].
 
-        mu[*p,*q] = meanₖ(A[*p,k,*q])
-        variance[*p,*q] = 1/(size(k) − correction)·Σₖ (A[*p,k,*q] − mu[*p,*q])²
-
-    Args:
-        A[*p, k, *q]: float
-        dim: position of axis k
-        correction: float
-        keepdim: True keeps axis k, with size 1
-
-    Raises:
-        TypeError: A is not a floating-point tensor; keepdim is not a bool; dim is not
-            an integer; correction is not a number
-        ValueError: A has the wrong number of axes; dim is not the position of axis k;
-            correction is too large for float64
+    dim is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"var: A must be a tensor, not {type(A).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "var: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "var: correction")
-    if type(keepdim) is not bool:
-        raise TypeError(f"var: keepdim must be True or False, not {keepdim!r:.60}")
-    if A.dim() < 1:
-        raise ValueError(f"var: A must have at least 1 axis [*p, k, *q], not {A.dim()}")
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"var: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(f"var: A must be a floating-point tensor, not {A.dtype}")
+    dim = dim if type(dim) is int else rt.integer(dim, "var: dim")
+    correction = (
+        correction
+        if type(correction) is float
+        else rt.number(correction, "var: correction")
+    )
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or type(keepdim) is not bool
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+    ):
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("var", signature, A, keepdim, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _var_forward(A, dim, correction, keepdim)[0]
     return rt.apply(_Var, A, dim, correction, keepdim)[0]

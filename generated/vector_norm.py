@@ -155,45 +155,22 @@ class _VectorNormDual(_VectorNorm):
 def vector_norm(
     A: torch.Tensor, *, ord: float = 2, dim: int, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns the tensor F[*p,*q]:
+    """Returns F[*p,*q] of A[*p,k,*q].
 
-        total[*p,*q] = Σₖ |A[*p,k,*q]|^ord
-        F[*p,*q] = where(total[*p,*q] = 0, 0, total[*p,*q]^(1/ord))
-
-    Args:
-        A[*p, k, *q]: float
-        ord: float
-        dim: position of axis k
-        keepdim: True keeps axis k, with size 1
-
-    Raises:
-        TypeError: A is not a floating-point tensor; keepdim is not a bool; ord is not a
-            number; dim is not an integer
-        ValueError: A has the wrong number of axes; dim is not the position of axis k;
-            ord is too large for float64
+    dim is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
+    ValueError names the argument that does not fit.
     """
-    if not isinstance(A, torch.Tensor):
-        raise TypeError(f"vector_norm: A must be a tensor, not {type(A).__name__}")
-    if type(ord) is not float:
-        ord = rt.number(ord, "vector_norm: ord")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "vector_norm: dim")
-    if type(keepdim) is not bool:
-        raise TypeError(
-            f"vector_norm: keepdim must be True or False, not {keepdim!r:.60}"
-        )
-    if A.dim() < 1:
-        raise ValueError(
-            f"vector_norm: A must have at least 1 axis [*p, k, *q], not {A.dim()}"
-        )
-    if not -A.dim() <= dim < A.dim():
-        raise ValueError(
-            f"vector_norm: dim must be in [{-A.dim()}, {A.dim()}) for A, not {dim}"
-        )
-    if not A.is_floating_point():
-        raise TypeError(
-            f"vector_norm: A must be a floating-point tensor, not {A.dtype}"
-        )
+    ord = ord if type(ord) is float else rt.number(ord, "vector_norm: ord")
+    dim = dim if type(dim) is int else rt.integer(dim, "vector_norm: dim")
+    if (
+        not isinstance(A, torch.Tensor)
+        or not A.is_floating_point()
+        or type(keepdim) is not bool
+        or A.dim() < 1
+        or not -A.dim() <= dim < A.dim()
+    ):
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
+        raise rt.explained("vector_norm", signature, A, keepdim, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _VectorNormDual.apply(A, ord, dim, keepdim)[0]
     if not torch.is_grad_enabled() or rt.forward_mode():

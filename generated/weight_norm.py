@@ -110,52 +110,20 @@ class _WeightNorm(Function):
 
 
 def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns the tensor output[*p,k,*q]:
+    """Returns output[*p,k,*q] of v[*p,k,*q] and g[k].
 
-        norm[k] = √(Σ[*p,*q] v[*p,k,*q]²)
-        output[*p,k,*q] = v[*p,k,*q]·g[k]/norm[k]
-
-    Args:
-        v[*p, k, *q]: float
-        g[k]: float
-        dim: position of axis k
-
-    Raises:
-        TypeError: v or g is not a floating-point tensor; dim is not an integer
-        ValueError: v or g has the wrong number of axes; dim is not the position of axis
-            k; the tensors are on different devices; the sizes of index k differ
+    dim is the position of axis k. A TypeError or ValueError names the argument that
+    does not fit.
     """
-    if not isinstance(v, torch.Tensor):
-        raise TypeError(f"weight_norm: v must be a tensor, not {type(v).__name__}")
-    if not isinstance(g, torch.Tensor):
-        raise TypeError(f"weight_norm: g must be a tensor, not {type(g).__name__}")
-    if type(dim) is not int:
-        dim = rt.integer(dim, "weight_norm: dim")
-    if v.dim() < 1:
-        raise ValueError(
-            f"weight_norm: v must have at least 1 axis [*p, k, *q], not {v.dim()}"
-        )
-    if g.dim() != 1:
-        raise ValueError(f"weight_norm: g must have 1 axis [k], not {g.dim()}")
-    if not -v.dim() <= dim < v.dim():
-        raise ValueError(
-            f"weight_norm: dim must be in [{-v.dim()}, {v.dim()}) for v, not {dim}"
-        )
-    if not v.is_floating_point():
-        raise TypeError(
-            f"weight_norm: v must be a floating-point tensor, not {v.dtype}"
-        )
-    if not g.is_floating_point():
-        raise TypeError(
-            f"weight_norm: g must be a floating-point tensor, not {g.dtype}"
-        )
-    if g.device != v.device:
-        raise ValueError(f"weight_norm: g is on {g.device}, but v is on {v.device}")
-    if g.shape[0] != v.shape[dim]:
-        raise ValueError(
-            f"weight_norm: index k has size {v.shape[dim]} on axis {dim} of v but "
-            f"{g.shape[0]} on axis 0 of g"
-        )
+    dim = dim if type(dim) is int else rt.integer(dim, "weight_norm: dim")
+    if (
+        not rt.floating(v, g)
+        or v.dim() < 1
+        or not -v.dim() <= dim < v.dim()
+        or g.shape != v.shape[dim % v.dim() : dim % v.dim() + 1]
+    ):
+        signature = "v[*p,k,*q], g[k]; dim=axis(k)"
+        raise rt.explained("weight_norm", signature, v, g, dim)
     if torch.compiler.is_compiling():
         v, g = rt.distinct(v, g)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -47,66 +47,24 @@ class _Where(Function):
 def where(
     condition: torch.Tensor, input: torch.Tensor, other: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the tensor output[*p]:
+    """Returns output[*p] of condition[*p] (bool), input[*p] and other[*p].
 
-        output[*p] = where(condition[*p], input[*p], other[*p])
-
-    Args:
-        condition[*p]: bool
-        input[*p]: float
-        other[*p]: float
-
-    Raises:
-        TypeError: condition is not a bool tensor; input or other is not a
-            floating-point tensor
-        ValueError: the tensors are on different devices; input or other has the wrong
-            number of axes; the sizes of index *p differ
+    A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(condition, torch.Tensor):
-        raise TypeError(
-            f"where: condition must be a tensor, not {type(condition).__name__}"
-        )
-    if not isinstance(input, torch.Tensor):
-        raise TypeError(f"where: input must be a tensor, not {type(input).__name__}")
-    if not isinstance(other, torch.Tensor):
-        raise TypeError(f"where: other must be a tensor, not {type(other).__name__}")
-    if condition.dtype != torch.bool:
-        raise TypeError(f"where: condition must be bool, not {condition.dtype}")
-    if not input.is_floating_point():
-        raise TypeError(
-            f"where: input must be a floating-point tensor, not {input.dtype}"
-        )
-    if not other.is_floating_point():
-        raise TypeError(
-            f"where: other must be a floating-point tensor, not {other.dtype}"
-        )
-    if input.device != condition.device:
-        raise ValueError(
-            f"where: input is on {input.device}, but condition is on {condition.device}"
-        )
-    if other.device != condition.device:
-        raise ValueError(
-            f"where: other is on {other.device}, but condition is on {condition.device}"
-        )
-    p_shape = condition.shape
-    if input.dim() != len(p_shape):
-        raise ValueError(
-            f"where: input must have {len(p_shape)} axes [*p], not {input.dim()}"
-        )
-    if input.shape != p_shape:
-        raise ValueError(
-            f"where: index *p has shape {tuple(p_shape)} in condition but "
-            f"{tuple(input.shape)} in input, from axis 0 on"
-        )
-    if other.dim() != len(p_shape):
-        raise ValueError(
-            f"where: other must have {len(p_shape)} axes [*p], not {other.dim()}"
-        )
-    if other.shape != p_shape:
-        raise ValueError(
-            f"where: index *p has shape {tuple(p_shape)} in condition but "
-            f"{tuple(other.shape)} in other, from axis 0 on"
-        )
+    if (
+        not isinstance(condition, torch.Tensor)
+        or condition.dtype != torch.bool
+        or not isinstance(input, torch.Tensor)
+        or not input.is_floating_point()
+        or input.device != condition.device
+        or not isinstance(other, torch.Tensor)
+        or not other.is_floating_point()
+        or other.device != condition.device
+        or input.shape != condition.shape
+        or other.shape != condition.shape
+    ):
+        signature = "condition[*p]: bool, input[*p], other[*p]"
+        raise rt.explained("where", signature, condition, input, other)
     if torch.compiler.is_compiling():
         condition, input, other = rt.distinct(condition, input, other)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -1,7 +1,7 @@
 """The first checks of the public function: types of tensors and parameters.
 
-A message names the operation and the argument. A valid call costs one type comparison per
-parameter; an integer or number of an unusual type goes through a conversion helper.
+A valid call costs one type comparison per parameter; an integer or number of an unusual type goes
+through a conversion helper.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources
 from derive.lowering.ground.value import NeedsFlatGroups
-from derive.module.pretty_printer import call_lines, indented
+from derive.module.pretty_printer import COLUMNS, call_lines, indented
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -35,56 +35,32 @@ from derive.program.torch_ir import (
     text,
 )
 
-"""Maximum columns of a line in the public function."""
-
-NOT_POSITIVE = "{} is not positive"
-WRONG_RANK = "{} has the wrong number of axes"
-TWO_SIZES = "the sizes of index {} differ"
-"""Clauses about an argument or an index."""
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A cause of an error for the docstring: ``clause`` with ``subject`` in place of ``{}``.
-
-    Reasons that differ in the subject alone are joined: "stride or dilation is not positive".
-    """
-
-    error: str
-    subject: str
-    clause: str
-
 
 @dataclass(frozen=True)
 class ArgumentCheck:
-    """``prepare``; if ``test``: raise ``error``(``message``); ``then``. Each part may be empty.
+    """``prepare``; if ``test``: raise the error; ``then``. Each part may be empty.
 
-    ``given`` names the optional tensor of the check: if that is None, the check is skipped.
-    ``reasons`` has the causes of the errors that the lines may raise.
+    With a message, the error is raised where it stands. Without one, `derive.module.public` joins
+    the test with others to a single condition, and the error is found from the signature, to which
+    ``clauses`` belong. ``convert`` is a line that converts a parameter before all tests. ``given``
+    names the optional tensor of the check: if that is None, the check is skipped.
     """
 
-    prepare: tuple[str, ...] = ()
     test: str = ""
+    clauses: tuple[str, ...] = ()
+    given: str = ""
     error: str = "ValueError"
     message: str = ""
+    prepare: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
-    given: str = ""
-    reasons: tuple[Reason, ...] = ()
+    convert: tuple[str, ...] = ()
 
 
-def argument_check(
-    op: Operation,
-    test: str,
-    message: str,
-    error: str = "ValueError",
-    prepare: tuple[str, ...] = (),
-    *,
-    subject: str,
-    clause: str,
+def spelled_check(
+    op: Operation, test: str, message: str, error: str = "ValueError", prepare: tuple[str, ...] = ()
 ) -> ArgumentCheck:
     """Return a check that raises ``message`` of the operation if ``test`` is true."""
-    reasons = (Reason(error, subject, clause),)
-    return ArgumentCheck(prepare, test, error, f"{op.name}: {message}", reasons=reasons)
+    return ArgumentCheck(test, error=error, message=f"{op.name}: {message}", prepare=prepare)
 
 
 def required_of(op: Operation) -> list[Tensor]:
@@ -106,26 +82,47 @@ KINDS: Mapping[Kind, str] = {"float": "floating-point", "int": "int64", "bool": 
 """The dtype of each kind of tensor, in words."""
 
 
-def is_tensor(op: Operation, name: str, kind: Kind | None = None) -> ArgumentCheck:
-    """Return the check that the argument is a tensor: not a list, NumPy array or None."""
-    message = f"{name} must be a tensor, not {{type({name}).__name__}}"
-    clause = "{} is not a tensor" if kind is None else not_of(kind)
-    test = f"not isinstance({name}, torch.Tensor)"
-    return argument_check(op, test, message, "TypeError", subject=name, clause=clause)
+def kind_checks(op: Operation) -> list[ArgumentCheck]:
+    """Return the checks that tensors are of their kinds on the device of the first.
+
+    A call of a helper checks the required float tensors. It checks the optional ones too if few
+    others could be None.
+    """
+    first, *others = in_turn(op)
+    floats = [t for t in others if t.kind == "float"]
+    result = [ArgumentCheck(test) for test in _kind_tests(first)]
+    if first.kind == "float" and floats:
+        required = [t.name for t in floats if t.default is None]
+        optional = [t.name for t in floats if t.default is not None]
+        if len(required) < 2 and optional:
+            result = [ArgumentCheck(f"{name} is None") for name in required]
+            required, optional = [*required, *optional], []
+            helper = "floating_if_given"
+        else:
+            result, helper = [], "floating"
+        result.append(ArgumentCheck(f"not rt.{helper}({', '.join([first.name, *required])})"))
+        if optional:
+            given = ", ".join([first.name, *optional])
+            result.append(ArgumentCheck(f"not rt.floating_if_given({given})"))
+        others = [t for t in others if t.kind != "float"]
+    for t in others:
+        tests = [*_kind_tests(t), f"{t.name}.device != {first.name}.device"]
+        result += checks_if_given(t, map(ArgumentCheck, tests))
+    return result
 
 
-def not_of(kind: Kind) -> str:
-    """Return the clause for an argument that is not a tensor of the kind."""
-    article = "an" if kind == "int" else "a"
-    return f"{{}} is not {article} {KINDS[kind]} tensor"
+def _kind_tests(t: Tensor) -> list[str]:
+    """Return the tests that an argument is no tensor of its kind."""
+    dtype = {"int": "torch.int64", "bool": "torch.bool"}.get(t.kind)
+    wrong = f"{t.name}.dtype != {dtype}" if dtype else f"not {t.name}.is_floating_point()"
+    return [f"not isinstance({t.name}, torch.Tensor)", wrong]
 
 
 def is_option(op: Operation, p: Choice) -> ArgumentCheck:
     """Return the check that a choice is one of its options."""
-    names = ", ".join(repr(option).replace("'", '"') for option, _ in p.outputs)
-    message = f"{p.name} must be one of {names}, not {{{p.name}!r}}"
+    names = "|".join(option for option, _ in p.outputs)
     test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-    return argument_check(op, test, message, subject=p.name, clause="{} is not one of its options")
+    return ArgumentCheck(test, (f"{p.name} in {names}",))
 
 
 def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
@@ -135,34 +132,26 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
     """
     result: list[ArgumentCheck] = []
     for p in op.parameters:
-        if isinstance(p, Choice):
-            continue
-        name = p.name
         if isinstance(p, KeepDim):
-            message = f"{name} must be True or False, not {{{name}!r:.60}}"
-            test, clause = f"type({name}) is not bool", "{} is not a bool"
-            result.append(
-                argument_check(op, test, message, "TypeError", subject=name, clause=clause)
-            )
-        elif isinstance(p, AxisOf | SizeOf) or p.integer:
-            whole = Reason("TypeError", name, "{} is not an integer")
-            result.append(_converted_parameter(op, name, "is not int", "rt.integer", whole))
-        else:
-            number = Reason("TypeError", name, "{} is not a number")
-            large = Reason("ValueError", name, "{} is too large for float64")
-            result.append(
-                _converted_parameter(op, name, "is not float", "rt.number", number, large)
-            )
+            clause = f"{p.name}=keep({p.index.name})"
+            result.append(ArgumentCheck(f"type({p.name}) is not bool", (clause,)))
+        elif isinstance(p, AxisOf | SizeOf) or (isinstance(p, Number) and p.integer):
+            result.append(_converted_parameter(op, p.name, "int", "rt.integer"))
+        elif isinstance(p, Number):
+            result.append(_converted_parameter(op, p.name, "float", "rt.number"))
     return result
 
 
-def _converted_parameter(
-    op: Operation, name: str, unlike: str, helper: str, *reasons: Reason
-) -> ArgumentCheck:
+def _converted_parameter(op: Operation, name: str, kind: str, helper: str) -> ArgumentCheck:
     """Convert a parameter of an unusual type with the helper."""
-    given = f'{name}, "{op.name}: {name}"'
-    lines = call_lines(f"{name} = {helper}(", [given], ")", 8)
-    return ArgumentCheck(then=(f"if type({name}) {unlike}:", *indented(lines, 4)), reasons=reasons)
+    given, test = [name, f'"{op.name}: {name}"'], f"if type({name}) is {kind}"
+    value = f"{name} {test} else {helper}({', '.join(given)})"
+    if len(value) + len(f"    {name} = ") <= COLUMNS:
+        return ArgumentCheck(convert=(f"{name} = {value}",))
+    inner = [value]
+    if len(value) + 8 > COLUMNS:
+        inner = [name, test, *call_lines(f"else {helper}(", given, ")", 8)]
+    return ArgumentCheck(convert=(f"{name} = (", *indented(inner, 4), ")"))
 
 
 def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
@@ -179,11 +168,8 @@ def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
                 code = text(shapes.number(divisor))
             except (LoweringError, NeedsFlatGroups):
                 continue
-            words = code.replace(" ", "")
-            message = f"{words} must be positive, not {{{code}}}"
-            result.append(
-                argument_check(op, f"{code} < 1", message, subject=words, clause=NOT_POSITIVE)
-            )
+            clause = f"{code.replace(' ', '')} is a divisor"
+            result.append(ArgumentCheck(f"{code} < 1", (clause,)))
     return result
 
 
@@ -203,13 +189,10 @@ def stride_checks(
                 counted |= _tuple_item_factors(value)
     result: list[ArgumentCheck] = []
     for name in [p.name for p in op.parameters if isinstance(p, Number) and p.integer]:
-        for least, words, clause, names in (
-            (1, "must be positive", NOT_POSITIVE, positive),
-            (0, "must not be negative", "{} is negative", counted - positive),
-        ):
-            if Name(name) in names:
-                message, test = f"{name} {words}, not {{{name}}}", f"{name} < {least}"
-                result.append(argument_check(op, test, message, subject=name, clause=clause))
+        if Name(name) in positive:
+            result.append(ArgumentCheck(f"{name} < 1", (f"{name} is positive",)))
+        elif Name(name) in counted:
+            result.append(ArgumentCheck(f"{name} < 0", (f"{name} is not negative",)))
     asked = {check.test for check in known}
     return [check for check in result if check.test not in asked]
 

@@ -10,17 +10,9 @@ from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
 from derive.blocks.tiling import Plan, Stage
 from derive.cost.costs import backward_trace, forward_trace
 from derive.cost.size_formula import covers, size_of
-from derive.module.arguments import (
-    NOT_POSITIVE,
-    ArgumentCheck,
-    Reason,
-    argument_check,
-    in_turn,
-    is_option,
-    stride_checks,
-)
+from derive.module.arguments import ArgumentCheck, in_turn, is_option, spelled_check, stride_checks
 from derive.module.block_driver import Driver
-from derive.module.docstrings import Doc, raises
+from derive.module.docstrings import Doc
 from derive.module.function_codegen import (
     backward_signature,
     function_names,
@@ -30,7 +22,7 @@ from derive.module.function_codegen import (
 )
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
-from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
 from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
@@ -148,8 +140,7 @@ def emit_blocked(
     codes = [c for v in variants for s in v.stages for c in _program_codes(s.program)]
     asked = [*checks, *stride_checks(op, codes, checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
-    whole = _blocked_public_body(code, variants, asked, options)
-    causes = raises([*map(code.said, [*asked, *options]), _block_check(op)])
+    whole = _blocked_public_body(code, variants, [*asked, *options])
     result = result_type(len(variants[0].driver.plan.operation.outputs))
     arguments = declared(code)
     if "*" not in arguments:
@@ -166,7 +157,7 @@ def emit_blocked(
         functions=tuple(map(_BlockedOption, functions)),
         options=(*_blocked_option_table(op, variants), *before),
         signature=tuple(signature),
-        doc=indented(docstring([*doc.function, *causes]), 4),
+        doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
     )
     return environment().get_template("module.py.jinja").render(module=module)
@@ -295,27 +286,20 @@ def _blocked_option_table(op: Operation, variants: Sequence[BlockedVariant]) -> 
 
 def _block_check(op: Operation) -> ArgumentCheck:
     """Return the check that ``block``, an integer or None, is positive."""
-    message = "block must be positive, not {block}"
-    check = argument_check(op, "block < 1", message, subject="block", clause=NOT_POSITIVE)
-    kind = Reason("TypeError", "block", "{} is not an integer")
-    return replace(check, reasons=(kind, *check.reasons))
+    return spelled_check(op, "block < 1", "block must be positive, not {block}")
 
 
 def _blocked_public_body(
-    code: Coded,
-    variants: Sequence[BlockedVariant],
-    checks: Sequence[ArgumentCheck],
-    options: Sequence[ArgumentCheck],
+    code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
     """Return the lines of the public function after its docstring."""
     op = code.operation
-    lines = check_lines(map(code.said, checks))
+    lines = entry_lines(code, checks)
     function, forward = function_names(op, variants[0].option)
     forms = any(v.driver.is_formed for v in variants)
     driver = variants[0].driver
     for p in op.parameters:
         if isinstance(p, Choice):
-            lines += check_lines(map(code.said, options))
             lines.append(f"function, forward, forms = _OPTIONS[{p.name}]")
             function, forward = "function", "forward"
     lines.append("if block is None:")

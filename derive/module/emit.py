@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from derive.module.arguments import ArgumentCheck, is_option, stride_checks
-from derive.module.docstrings import Doc, raises
+from derive.module.docstrings import Doc
 from derive.module.function_codegen import (
     Lines,
     Variant,
@@ -18,7 +18,7 @@ from derive.module.function_codegen import (
 )
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
-from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.public import declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment
@@ -64,7 +64,7 @@ def emit(
     lines = [line for f in functions for line in f.lines()]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
-    whole = _public_body(code, variants, asked, options)
+    whole = _public_body(code, variants, [*asked, *options])
     classes = ["Function"] if any(f.own.classes for f in functions) else []
     result = result_type(len(variants[0].program.outputs))
     signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
@@ -77,7 +77,7 @@ def emit(
         functions=functions,
         options=(*_option_table(op, variants), *before),
         signature=tuple(signature),
-        doc=indented(docstring([*doc.function, *raises(map(code.said, [*asked, *options]))]), 4),
+        doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
     )
     return environment().get_template("module.py.jinja").render(module=module)
@@ -120,18 +120,14 @@ def _option_functions(op: Operation, variant: Variant) -> list[str]:
 
 
 def _public_body(
-    code: Coded,
-    variants: Sequence[Variant],
-    checks: Sequence[ArgumentCheck],
-    options: Sequence[ArgumentCheck],
+    code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
     """Return the lines of the public function after its docstring."""
     op = code.operation
-    lines = check_lines(map(code.said, checks))
+    lines = entry_lines(code, checks)
     function, *own, forward = _option_functions(op, variants[0])
     for p in op.parameters:
         if isinstance(p, Choice):
-            lines += check_lines(map(code.said, options))
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
             function, forward = "function", "forward"

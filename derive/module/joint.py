@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from derive.lowering.joint import Cotangent, Joint
-from derive.module.arguments import ArgumentCheck, argument_check, is_tensor, stride_checks
-from derive.module.docstrings import Doc, raises
+from derive.module.arguments import ArgumentCheck, spelled_check, stride_checks
+from derive.module.docstrings import Doc
 from derive.module.name_mangling import OWN, Coded
 from derive.module.pretty_printer import assigned, call_lines, indented
-from derive.module.public import check_lines, declared, docstring, result_type
+from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
 from derive.module.templating import environment
 from derive.notation.operation import Operation
-from derive.program.torch_ir import text
+from derive.program.cse import Line
+from derive.program.torch_ir import NONE, text
 from derive.program.value_names import Names
 
 
@@ -36,22 +36,18 @@ def emit_joint(
 ) -> str:
     """Return the source of a module with one function of that name."""
     op = code.operation
-    given = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
-    lines = Names(taken=OWN).in_lines([*joint.forward, *joint.backward], given)
-    statements = [assigned(line, 4) for line in lines]
-    forward, backward = statements[: len(joint.forward)], statements[len(joint.forward) :]
-    codes = [line.code for line in lines]
-    asked = [code.said(check) for check in (*checks, *stride_checks(op, codes, checks))]
-    body = check_lines(asked)
-    body += chain.from_iterable(forward)
+    joint = _with_names(op, joint)
+    forward = [s for line in joint.forward for s in assigned(line, 4)]
+    backward = [s for line in joint.backward for s in assigned(line, 4)]
+    codes = [line.code for line in (*joint.forward, *joint.backward)]
+    body = entry_lines(code, [*checks, *stride_checks(op, codes, checks)])
+    body += forward
     for cotangent in joint.cotangents:
-        shape = code.said(_shape_check(op, cotangent))
-        about = [is_tensor(op, cotangent.name), shape]
-        body += check_lines(about)
-        asked += about
-    body += chain.from_iterable(backward)
+        body += check_lines(map(code.said, _cotangent_checks(op, cotangent)))
+    body += backward
     body += _joint_return(joint)
-    before, body = code.public(name, given, body)
+    every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
+    before, body = code.public(name, every, body)
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
     signature = call_lines(f"def {name}(", list(_joint_arguments(code, joint)), end, 0)
@@ -60,10 +56,31 @@ def emit_joint(
         imports=tuple(imports_of([*before, *body, *signature])),
         before=tuple(before),
         signature=tuple(signature),
-        doc=indented(docstring([*doc.function, *raises(asked)]), 4),
+        doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
     )
     return environment().get_template("value_and_grad.py.jinja").render(module=module)
+
+
+def _with_names(op: Operation, joint: Joint) -> Joint:
+    """Return the joint function with names for its values."""
+    given = [*(t.name for t in op.inputs), *(c.name for c in joint.cotangents)]
+    parts = [
+        joint.forward,
+        joint.backward,
+        [Line("", code) for _, code in joint.results],
+        [Line("", code) for *_, code in joint.gradients],
+    ]
+    # A line without a name says where a part ends, or what is returned.
+    whole = [line for part in parts for line in (*part, Line("", NONE))]
+    named = Names(taken=OWN).in_lines(whole, given, [p.name for p in op.parameters])
+    ends = [n for n, line in enumerate(named) if line == whole[-1]]
+    forward, backward, results, gradients = (
+        named[start:end] for start, end in zip((0, *(n + 1 for n in ends)), ends, strict=False)
+    )
+    returned = [(name, line.code) for (name, _), line in zip(joint.results, results, strict=True)]
+    made = [(*x[:2], line.code) for x, line in zip(joint.gradients, gradients, strict=True)]
+    return Joint(forward, tuple(returned), joint.cotangents, backward, tuple(made))
 
 
 def _joint_arguments(code: Coded, joint: Joint) -> Iterator[str]:
@@ -75,14 +92,16 @@ def _joint_arguments(code: Coded, joint: Joint) -> Iterator[str]:
         yield f"{cotangent.name}: torch.Tensor"
 
 
-def _shape_check(op: Operation, c: Cotangent) -> ArgumentCheck:
+def _cotangent_checks(op: Operation, c: Cotangent) -> list[ArgumentCheck]:
+    """Return the checks that a cotangent is a tensor with the shape of its output."""
+    message = f"{c.name} must be a tensor, not {{type({c.name}).__name__}}"
+    kind = spelled_check(op, f"not isinstance({c.name}, torch.Tensor)", message, "TypeError")
     shape = text(c.shape)
     message = f"{c.name} must have the shape of {c.output}, not {{tuple({c.name}.shape)}}"
     prepare: tuple[str, ...] = ()
     if len(shape) > 40:
         prepare, shape = (f"{c.name}_shape = {shape}",), f"{c.name}_shape"
-    test, clause = f"{c.name}.shape != {shape}", f"{{}} does not have the shape of {c.output}"
-    return argument_check(op, test, message, prepare=prepare, subject=c.name, clause=clause)
+    return [kind, spelled_check(op, f"{c.name}.shape != {shape}", message, prepare=prepare)]
 
 
 def _joint_return(joint: Joint) -> list[str]:

@@ -36,9 +36,9 @@ _BUILTIN = (
 ).split()
 
 _LOCAL = (
-    "ctx function dual forward composed given size axis low wide dtype apply boxed_grads_call "
-    "clear_saved_tensors_on_access dirty_tensors mark_dirty mark_non_differentiable "
-    "mark_shared_storage materialize_grads "
+    "ctx signature function dual forward composed given size axis low wide dtype apply "
+    "boxed_grads_call clear_saved_tensors_on_access dirty_tensors mark_dirty "
+    "mark_non_differentiable mark_shared_storage materialize_grads "
     "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "
     "register_hook register_prehook requires_grad save_for_backward save_for_forward "
     "saved_for_forward saved_tensors saved_variables set_materialize_grads to_save"
@@ -66,14 +66,8 @@ class Coded:
         def display_names(text: str) -> str:
             return re.sub(r"\{[^{}]*\}|\w+", lambda m: self.display_name(m[0]), text)
 
-        then = (re.sub('"[^"]*"', lambda m: display_names(m[0]), line) for line in check.then)
-        reasons = (
-            replace(r, subject=display_names(r.subject), clause=display_names(r.clause))
-            for r in check.reasons
-        )
-        return replace(
-            check, message=display_names(check.message), then=tuple(then), reasons=tuple(reasons)
-        )
+        convert = (re.sub('"[^"]*"', lambda m: display_names(m[0]), line) for line in check.convert)
+        return replace(check, message=display_names(check.message), convert=tuple(convert))
 
     def public(
         self, function: str, names: Sequence[str], body: Sequence[str]

@@ -10,7 +10,8 @@ from derive.errors import LoweringError
 from derive.module.arguments import ArgumentCheck
 from derive.module.checks import constant_text
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import COLUMNS, indented
+from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.signature import signature
 from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
 
@@ -54,8 +55,103 @@ def docstring(doc: Sequence[str]) -> list[str]:
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
 
+def entry_lines(code: Coded, checks: Sequence[ArgumentCheck]) -> list[str]:
+    """Return the first lines of the public function: conversions and checks.
+
+    The tests without a message are one condition. Where it holds, the error is found from the
+    signature.
+    """
+    lines = [line for check in checks for line in code.said(check).convert]
+    joined = [check for check in checks if check.test and not check.message]
+    if joined:
+        lines += [*_joined_condition(joined), *indented(_explained(code, joined), 4)]
+    return lines + check_lines(code.said(c) for c in checks if c.message or c.then)
+
+
+def _joined_condition(checks: Iterable[ArgumentCheck]) -> list[str]:
+    """Return the if statement of a condition under which any of the checks fails."""
+    tests: list[str] = []
+    for given, some in groupby(checks, lambda check: check.given):
+        own = [check.test for check in some]
+        if given:
+            tests += (f"({given} is not None and {test})" for test in own)
+        else:
+            tests += (part for test in own for part in test.split(" or "))
+    if len(tests) == 1 and tests[0][0] == "(":
+        tests = [tests[0][1:-1]]
+    line = f"if {' or '.join(tests)}:"
+    if len(line) + 4 <= COLUMNS:
+        return [line]
+    parts = [_operand_lines(test, "or " if n else "") for n, test in enumerate(tests)]
+    return ["if (", *(f"    {line}" for lines in parts for line in lines), "):"]
+
+
+def _operand_lines(test: str, start: str) -> list[str]:
+    """Return an operand of a condition; one that is too long is split before its operators."""
+    if len(start + test) + 8 <= COLUMNS:
+        return [f"{start}{test}"]
+    if test[0] == "(" and test[-1] == ")":
+        parts = test[1:-1].split(" and ", 1)
+        inner = [
+            line
+            for part, word in zip(parts, ("", "and "), strict=True)
+            for line in _operand_lines(part, word)
+        ]
+        return [f"{start}(", *indented(inner, 4), ")"]
+    if call := re.fullmatch(r"(not [\w.]+\()(.*)\)", test):
+        return call_lines(f"{start}{call[1]}", call[2].split(", "), ")", 8)
+    return [
+        line
+        for part in re.split(r" (?=(?:!=|<|>=|==) )", f"{start}{test}", maxsplit=1)
+        for line in _part_lines(part)
+    ]
+
+
+def _part_lines(part: str) -> list[str]:
+    """Return one side of a comparison; a sum, tuple or subscript that is too long is split."""
+    if len(part) + 8 <= COLUMNS:
+        return [part]
+    if len(parts := re.split(r" (?=\+ \w+\.shape)", part)) > 1:
+        return [line for p in parts for line in _part_lines(p)]
+    if part.endswith(")") and (items := re.match(r"(\S+ \()(.*?),?\)", part)):
+        return call_lines(items[1], items[2].split(", "), ")", 8)
+    start, bracket, inside = part.partition("[")
+    return [f"{start}[", f"    {inside[:-1]}", "]"] if bracket and part[-1] == "]" else [part]
+
+
+def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
+    """Return the statement that raises the error of a call, from the signature.
+
+    The parameters that clauses begin with follow the tensors, in this order.
+    """
+    op = code.operation
+    clauses = list(dict.fromkeys(clause for check in checks for clause in check.clauses))
+    whole = signature(op, clauses)
+    told = re.sub(r"\w+", lambda m: code.display_name(m[0]), whole)
+    names = {p.name for p in op.parameters}
+    read = dict.fromkeys(c.group() for c in (re.match(r"\w+", c) for c in clauses) if c)
+    given = [t.name for t in op.inputs] + [name for name in read if name in names]
+    more = sorted(names & set(re.findall(r"\w+", whole)) - set(given))
+    given += (f"{code.display_name(name)}={name}" for name in more)
+    raised = call_lines("raise rt.explained(", [f'"{op.name}"', "signature", *given], ")", 8)
+    return [*_text_lines(told), *raised]
+
+
+def _text_lines(words: str) -> list[str]:
+    """Return the assignment of a signature, on several lines if it is long."""
+    whole = f'signature = "{words}"'
+    if len(whole) + 8 <= COLUMNS:
+        return [whole]
+    pieces = [""]
+    for word in re.split(r"(?<=[,;] )", words):
+        if len(pieces[-1] + word) + 14 > COLUMNS:
+            pieces.append("")
+        pieces[-1] += word
+    return ["signature = (", *(f'    "{piece}"' for piece in pieces if piece), ")"]
+
+
 def check_lines(checks: Iterable[ArgumentCheck]) -> list[str]:
-    """Return the lines of checks; those of an optional tensor run only if it is given."""
+    """Return the lines of checks with messages; those of an optional tensor run if it is given."""
     lines: list[str] = []
     for given, some in groupby(checks, lambda check: check.given):
         if given:
@@ -79,18 +175,10 @@ def _condition_lines(test: str, columns: int) -> list[str]:
     """Return an if statement, split before its operators if it is too long."""
     if len(test) + 8 <= columns:
         return [f"if {test}:"]
-    operands = re.split(r" (?=or |!= )", test)
-    lines = [line for operand in operands for line in _operand_lines(operand, columns)]
+    lines = re.split(r" (?=or |!= )", test)
     if any(len(line) + 8 > columns for line in lines):
         raise LoweringError(f"a check is longer than one line: {test}")
     return ["if (", *(f"    {line}" for line in lines), "):"]
-
-
-def _operand_lines(operand: str, columns: int) -> list[str]:
-    if len(operand) + 8 <= columns or not operand.endswith("]"):
-        return [operand]
-    start, _, inside = operand.partition("[")
-    return [f"{start}[", f"    {inside[:-1]}", "]"]
 
 
 def _raise(check: ArgumentCheck, columns: int) -> list[str]:

@@ -24,7 +24,18 @@ IMPORT = "from . import _runtime as rt"
 
 _SECTIONS = (
     *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "choices"),
-    *("views", "positions", "along", "scans", "ieee", "norms", "attention", "tangents", "blocks"),
+    *(
+        "views",
+        "positions",
+        "along",
+        "scans",
+        "ieee",
+        "norms",
+        "attention",
+        "tangents",
+        "blocks",
+        "explained",
+    ),
 )
 """The files of templates/helpers, in reading order."""
 

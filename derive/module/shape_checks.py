@@ -1,58 +1,266 @@
-"""Size checks of the public function: axes of one index agree, and groups have one shape."""
+"""Shape checks of the public function: numbers of axes, groups and sizes agree.
+
+An axis is known if another tensor, a parameter or a number determines its size. A tensor of known
+axes alone is compared by its whole shape: ``bias.shape != weight.shape[:1]``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from derive.algebra.expr import Call, Composite, Expr, Index, Mul, Num, Param, Size, walk
+from derive.algebra.expr import Composite, Expr, Index, Num, Param, walk
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
-from derive.lowering.groups import (
-    OuterFrame,
-    SizeFrame,
-    group_shapes,
-    groups_of,
-    part_of_shape,
-    shape_name,
-)
-from derive.module.arguments import (
-    TWO_SIZES,
-    WRONG_RANK,
-    ArgumentCheck,
-    argument_check,
-    checks_if_given,
-    required_of,
-)
+from derive.lowering.ground.value import Frame, NeedsFlatGroups
+from derive.lowering.groups import groups_of
+from derive.module.arguments import ArgumentCheck, checks_if_given, required_of, spelled_check
+from derive.module.positions import Positions, input_frame, written
+from derive.module.signature import Clauses, Rules, divisors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
-from derive.notation.shapes import factors
-from derive.notation.smart_constructors import product
-from derive.notation.split import composites
-from derive.program.cse import Line
-from derive.program.torch_ir import (
-    Attribute,
-    Binary,
-    Code,
-    FunctionCall,
-    Name,
-    Subscript,
-    literal,
-    names_in,
-    text,
-)
+from derive.program.torch_ir import Attribute, Binary, Code, Name, Subscript, text
 from derive.program.torch_printer import broken
 
 SHORT = 60
 """Maximum columns of a size inside a check and its message."""
 
 
-def axes_agree(op: Operation, frame: Frame) -> list[ArgumentCheck]:
-    """Return the size checks, ordered so that each may rely on the earlier ones."""
-    single = [e for e in op.extents if not e.group]
-    # Divisibility comes first: any other check may read the quotient.
-    found = [check for e in single for check in _divisibility_checks(op, frame, e)]
-    found += [check for e in single for check in _size_checks(op, frame, e)]
-    return _group_checks(op, frame, found) + found
+@dataclass(frozen=True)
+class _Piece:
+    """What a known axis is compared with: axes of a tensor from start to stop, or a size."""
+
+    tensor: Tensor | None = None
+    start: int = 0
+    stop: int = 0
+    size: str = ""
+
+    def followed_by(self, other: _Piece) -> bool:
+        """True if the axes of both are neighbors."""
+        return self.tensor is not None and (self.tensor, self.stop) == (other.tensor, other.start)
+
+
+@dataclass(frozen=True)
+class ShapeChecks:
+    """The checks of shapes; each method's may rely on those of the methods above it."""
+
+    op: Operation
+    frame: Frame
+
+    def ranks(self) -> list[ArgumentCheck]:
+        """Return the checks of numbers of axes that no other tensor determines."""
+        tests = (self._rank_test(t) for t in required_of(self.op) if not self._is_known(t))
+        return [ArgumentCheck(test) for test, fixed in tests if test and fixed]
+
+    def sizes(self) -> list[ArgumentCheck]:
+        """Return the checks of the shapes of required tensors, after those of parameters."""
+        unknown = [t for t in required_of(self.op) if not self._is_known(t)]
+        ranks = map(self._rank_test, unknown)
+        found = [ArgumentCheck(test) for test, fixed in ranks if test and not fixed]
+        found += (check for e in self._single for check in self._divisibility_checks(e))
+        clauses = tuple(c for _, own in self._defined.values() for c in own)
+        for t in required_of(self.op):
+            tests = [self._shape_test(t)] if self._is_known(t) else self._part_tests(t)
+            found += (ArgumentCheck(test, clauses) for test in tests)
+        return found + [check for e in self._single for check in self._spelled_checks(e)]
+
+    def of_optional(self, t: Tensor) -> list[ArgumentCheck]:
+        """Return the checks of the shape of an optional tensor."""
+        clauses = tuple(c for _, own in self._defined.values() for c in own)
+        if all(self._pieces(t)) and t.axes:
+            return [ArgumentCheck(self._shape_test(t), clauses)]
+        test, _ = self._rank_test(t)
+        return [ArgumentCheck(test, clauses) for test in [test, *self._part_tests(t)] if test]
+
+    @property
+    def _single(self) -> list[Extent]:
+        return [e for e in self.op.extents if not e.group]
+
+    @cached_property
+    def _positions(self) -> Positions:
+        return Positions(self.op, self.frame)
+
+    @cached_property
+    def _tensors(self) -> Mapping[str, Tensor]:
+        return {t.name: t for t in self.op.inputs}
+
+    @cached_property
+    def _defined(self) -> Mapping[str, tuple[str, Clauses]]:
+        """Extent -> (its size, clauses), for the axes whose size a signature defines."""
+        rules, found = Rules(self.op), dict[str, tuple[str, Clauses]]()
+        for extent in self._single:
+            if extent.size is None or not extent.sources or divisors(self.op, extent.name):
+                continue
+            name, n = extent.sources[0]
+            axis = self._tensors[name].axes[n]
+            clauses = rules.definition_clauses(extent.name)
+            if isinstance(axis, Composite):
+                clauses = rules.composite_clauses(axis, extent)
+            code = text(_size_by_definition(self.op, self.frame, extent.name))
+            if clauses is not None and len(code) <= SHORT:
+                found[extent.name] = code, clauses
+        return found
+
+    @cached_property
+    def _read(self) -> set[str]:
+        """The tensors whose axes the sizes of others read."""
+        codes = [code for code, _ in self._defined.values()]
+        codes += (check.test for e in self._single for check in self._divisibility_checks(e))
+        return set(re.findall(r"(\w+)\.(?:shape|dim)", " ".join(codes)))
+
+    def _is_known(self, t: Tensor) -> bool:
+        """True if other tensors and sizes determine the whole shape, which nothing else reads."""
+        return bool(t.axes) and all(self._pieces(t)) and t.name not in self._read
+
+    def _pieces(self, t: Tensor) -> list[_Piece | None]:
+        """Return what each axis is compared with; None if nothing else determines it."""
+        return [self._piece(t, n) for n in range(len(t.axes))]
+
+    def _piece(self, t: Tensor, n: int) -> _Piece | None:
+        axis = t.axes[n]
+        if isinstance(axis, Index) and axis.group:
+            home = self._tensors[self._positions.home(axis)]
+            k = next(k for k, i in enumerate(home.axes) if _same(i, axis))
+            return None if (home.name, k) == (t.name, n) else _Piece(home, k, k + 1)
+        extent = next((e for e in self._single if (t.name, n) in e.sources), None)
+        if extent is None:
+            return None
+        if extent.name in self._defined:
+            return _Piece(size=self._defined[extent.name][0])
+        if extent.size is not None and not divisors(self.op, extent.name):
+            return None
+        name, k = self._first(extent)
+        return None if (name, k) == (t.name, n) else _Piece(self._tensors[name], k, k + 1)
+
+    def _first(self, extent: Extent) -> tuple[str, int]:
+        """Return the axis by which an extent is known: of a required tensor if there is one."""
+        return min(extent.sources, key=lambda place: self._tensors[place[0]].default is not None)
+
+    def _rank_test(self, t: Tensor) -> tuple[str, bool]:
+        """Return (test of the number of axes or "", whether it is known without another tensor)."""
+        own = [i for i in groups_of(t) if self._positions.home(i) == t.name]
+        rest = [i for i in t.axes if not (isinstance(i, Index) and i.group and i in own)]
+        count = self._positions.count(rest)
+        fixed = set(count) <= {""}
+        if own and fixed and not count:
+            return "", True
+        return f"{t.name}.dim() {'<' if own else '!='} {written(count)}", fixed
+
+    def _shape_test(self, t: Tensor) -> str:
+        """Return the test of a shape of known axes."""
+        pieces = _merged(self._pieces(t))
+        single = [self._is_single(p) for p in pieces]
+        sizes = any(p.tensor is None for p in pieces)
+        if sizes or (len(pieces) > 1 and all(single)):
+            items = [
+                self._text(p) if one else f"*{self._text(p)}"
+                for p, one in zip(pieces, single, strict=True)
+            ]
+            return f"{t.name}.shape != ({', '.join(items)}{',' * (len(items) == 1)})"
+        parts = (self._positions.part(p.tensor, p.start, p.stop) for p in pieces if p.tensor)
+        return f"{t.name}.shape != {' + '.join(parts)}"
+
+    def _part_tests(self, t: Tensor) -> list[str]:
+        """Return the tests of the known axes, neighbors together."""
+        tests: list[str] = []
+        start, pieces = 0, self._pieces(t)
+        while start < len(pieces):
+            stop = start + 1
+            while stop < len(pieces) and _follows(pieces[stop - 1], pieces[stop]):
+                stop += 1
+            if pieces[start] is not None:
+                (piece,) = _merged(pieces[start:stop])
+                whole = stop - start > 1 or not self._is_single(piece)
+                own = (
+                    self._positions.part(t, start, stop)
+                    if whole
+                    else self._positions.item(t, start)
+                )
+                tests.append(f"{own} != {self._text(piece)}")
+            start = stop
+        return tests
+
+    def _is_single(self, piece: _Piece) -> bool:
+        """True if a piece is the size of one axis."""
+        if piece.tensor is None:
+            return True
+        axis = piece.tensor.axes[piece.start]
+        return piece.stop - piece.start == 1 and not (isinstance(axis, Index) and axis.group)
+
+    def _text(self, piece: _Piece) -> str:
+        if piece.tensor is None:
+            return piece.size
+        if self._is_single(piece):
+            return self._positions.item(piece.tensor, piece.start)
+        return self._positions.part(piece.tensor, piece.start, piece.stop)
+
+    def _divisibility_checks(self, extent: Extent) -> list[ArgumentCheck]:
+        """Return the checks that the divisors of an extent are nonzero and divide its size."""
+        found = divisors(self.op, extent.name)
+        if not found:
+            return []
+        sizes = {e.name: e.size for e in self.op.extents}
+        shapes = shapes_from(self.op, input_frame(self.op, self.frame), required_of(self.op))
+        places = _axis_places(self.op, self.frame, extent)
+        result: list[ArgumentCheck] = []
+        for part, parts in found:
+            code = shapes.size(parts[0])
+            for other in parts[1:]:
+                code = Binary("*", code, shapes.size(other))
+            if places:
+                name, place, axis = places[0]
+                whole, what = (
+                    _shape_item(name, place),
+                    f"axis {_position_in_message(place)}{axis} of {name}",
+                )
+            else:
+                whole, what = shapes.size(extent.name), f"index {extent.name}"
+            known = [sizes[part] for part in parts]
+            words = "*".join(
+                size.name if isinstance(size, Param) else f"size({part})"
+                for size, part in zip(known, parts, strict=True)
+            )
+            test = f"{text(Binary('%', whole, code))} != 0"
+            if not all(isinstance(size, Num | Param) for size in known):
+                test = f"{text(code)} == 0 or {test}"
+            clauses = Rules(self.op).quotient_clauses(extent.name, part, parts) if places else None
+            check = ArgumentCheck(test, clauses or ())
+            if clauses is None:
+                message = (
+                    f"{what} has size {{{text(whole)}}}, which is not divisible by "
+                    f"{words} = {{{text(code)}}}"
+                )
+                check = spelled_check(self.op, test, message)
+            result += checks_if_given(self._tensors[places[0][0]], [check]) if places else [check]
+        return result
+
+    def _spelled_checks(self, extent: Extent) -> list[ArgumentCheck]:
+        """Return the checks of a size that no signature defines; these have their own message."""
+        if extent.size is None or extent.name in self._defined or divisors(self.op, extent.name):
+            return []
+        if not extent.sources:
+            return _not_negative(self.op, self.frame, extent.name, extent.size)
+        return _defined_size_checks(self.op, self.frame, extent)
+
+
+def _same(axis: Expr, group: Index) -> bool:
+    return isinstance(axis, Index) and axis.group and axis.extent == group.extent
+
+
+def _follows(one: _Piece | None, two: _Piece | None) -> bool:
+    return one is not None and two is not None and one.followed_by(two)
+
+
+def _merged(pieces: Iterable[_Piece | None]) -> list[_Piece]:
+    """Return the pieces, neighbors as one."""
+    found: list[_Piece] = []
+    for piece in pieces:
+        assert piece is not None
+        if found and found[-1].followed_by(piece):
+            found[-1] = replace(found[-1], stop=piece.stop)
+        else:
+            found.append(piece)
+    return found
 
 
 def letters(t: Tensor) -> str:
@@ -74,27 +282,6 @@ def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> Shape
     return ShapeSources({e.name: e for e in op.extents}, frame, sources)
 
 
-def _size_checks(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
-    """Return the checks that the axes of an extent have the size of the first, or the given one."""
-    places = _axis_places(op, frame, extent)
-    if extent.size is not None and not _divisors(op, extent):
-        return _defined_size_checks(op, extent, places)
-    result: list[ArgumentCheck] = []
-    tensors = {t.name: t for t in op.inputs}
-    for name, place, _ in places[1:]:
-        first, at, _ = places[0]
-        one, other = text(_shape_item(first, at)), text(_shape_item(name, place))
-        message = (
-            f"index {extent.name} has size {{{one}}} on axis {_position_in_message(at)} of {first} "
-            f"but {{{other}}} on axis {_position_in_message(place)} of {name}"
-        )
-        clash = argument_check(
-            op, f"{other} != {one}", message, subject=extent.name, clause=TWO_SIZES
-        )
-        result += checks_if_given(tensors[name], [clash])
-    return result
-
-
 def _axis_places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str, Code, str]]:
     """Return (tensor, position, axis text if composite) for each axis with this extent."""
     tensors = {t.name: t for t in op.inputs}
@@ -110,139 +297,59 @@ def _axis_places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str,
     return places
 
 
-def _defined_size_checks(
-    op: Operation, extent: Extent, places: Sequence[tuple[str, Code, str]]
-) -> list[ArgumentCheck]:
-    """Return the checks that each axis has its defined size; without axes, that it is not negative.
-
-    A size expression is negative if it subtracts too much or adds a negative parameter.
-    """
-    assert extent.size is not None
-    if not places:
-        return _not_negative(op, extent.name, extent.size)
-    prepare, size = _sized(op, extent.name)
+def _defined_size_checks(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
+    """Return the checks that each axis has its defined size."""
+    prepare, size = _sized(op, frame, extent.name)
     want = size if size.isdigit() else f"{{{size}}}"
     reason = f"but must have size {want}"
-    parts = extent.size.args if isinstance(extent.size, Mul) else ()
-    factors = [f"size({p.extent})" for p in parts if isinstance(p, Size)]
-    if factors and len(factors) == len(parts):
-        reason = f"but {'*'.join(factors)} is {want}"
     result: list[ArgumentCheck] = []
     tensors = {t.name: t for t in op.inputs}
-    for name, place, words in places:
+    for name, place, words in _axis_places(op, frame, extent):
         code = text(_shape_item(name, place))
         message = (
             f"axis {_position_in_message(place)}{words} of {name} has size {{{code}}}, {reason}"
         )
-        check = argument_check(
-            op,
-            f"{code} != {size}",
-            message,
-            prepare=prepare,
-            subject=name,
-            clause="{} has an axis of the wrong size",
-        )
+        check = spelled_check(op, f"{code} != {size}", message, prepare=prepare)
         result += checks_if_given(tensors[name], [check])
         prepare = ()
     return result
 
 
-def _not_negative(op: Operation, name: str, definition: Expr) -> list[ArgumentCheck]:
-    """Return the check of an index size that no axis has, if the size may be negative."""
+def _not_negative(op: Operation, frame: Frame, name: str, definition: Expr) -> list[ArgumentCheck]:
+    """Return the check of an index size that no axis has, if the size may be negative.
+
+    It is negative if it subtracts too much or adds a negative parameter.
+    """
     sizes = {p.name for p in op.parameters if isinstance(p, SizeOf)}
     parts = list(walk(definition))
     signed = any(isinstance(e, Param) and e.name not in sizes for e in parts)
     if not signed and not any(isinstance(e, Num) and e.value < 0 for e in parts):
         return []
-    prepare, size = _sized(op, name)
+    prepare, size = _sized(op, frame, name)
     message = f"no value of index {name} keeps every access in bounds"
     certain = not (prepare or signed or "-" in size)
-    clause = "no value of index {} keeps every access in bounds"
-    check = argument_check(op, f"{size} < 0", message, prepare=prepare, subject=name, clause=clause)
+    check = spelled_check(op, f"{size} < 0", message, prepare=prepare)
     return [] if certain else [check]
 
 
-def _sized(op: Operation, extent: str) -> tuple[tuple[str, ...], str]:
+def _sized(op: Operation, frame: Frame, extent: str) -> tuple[tuple[str, ...], str]:
     """Return the lines that compute a size too long for a check, and its name."""
-    code = _size_by_definition(op, extent)
+    code = _size_by_definition(op, frame, extent)
     if len(text(code)) <= SHORT:
         return (), text(code)
     # No input or parameter has this name in the code.
     return tuple(broken("size = ", code, indent=4)), "size"
 
 
-def _size_by_definition(op: Operation, extent: str) -> Code:
+def _size_by_definition(op: Operation, frame: Frame, extent: str) -> Code:
     """Return the size of an extent by its definition, without reading its own axes."""
     sources = []
     for t in required_of(op):
         axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
         sources.append(ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes))
-    return ShapeSources({e.name: e for e in op.extents}, SizeFrame(), sources).size(extent)
-
-
-def _divisors(op: Operation, extent: Extent) -> list[tuple[str, ...]]:
-    """Return the tuples of extents whose product must divide the size of the extent.
-
-    The remaining part of the composite axis is the quotient.
-    """
-    sizes = {e.name: e.size for e in op.extents}
-    forms = list(composites(op).get(extent.name, ()))
-    for name, n in extent.sources:
-        axis = next(t.axes[n] for t in op.inputs if t.name == name)
-        if isinstance(axis, Composite):
-            forms.append(tuple(p.extent for p in axis.args if isinstance(p, Index)))
-    found: dict[Expr, tuple[str, ...]] = {}
-    for parts in forms:
-        for n, part in enumerate(parts):
-            others = (*parts[:n], *parts[n + 1 :])
-            rest = product(map(Size, others))
-            match sizes.get(part):
-                case Call("floordiv", (Size(extent.name), below)):
-                    if factors(below, sizes.get) == factors(rest, sizes.get):
-                        found.setdefault(rest, others)
-    return list(found.values())
-
-
-def _divisibility_checks(op: Operation, frame: Frame, extent: Extent) -> list[ArgumentCheck]:
-    """Return the checks that the divisors of an extent are nonzero and divide its size."""
-    divisors = _divisors(op, extent)
-    if not divisors:
-        return []
-    sizes = {e.name: e.size for e in op.extents}
-    shapes = shapes_from(op, SizeFrame(), required_of(op))
-    tensors = {t.name: t for t in op.inputs}
-    places = _axis_places(op, frame, extent)
-    result: list[ArgumentCheck] = []
-    for parts in divisors:
-        code = shapes.size(parts[0])
-        for part in parts[1:]:
-            code = Binary("*", code, shapes.size(part))
-        if places:
-            name, place, axis = places[0]
-            whole, what = (
-                _shape_item(name, place),
-                f"axis {_position_in_message(place)}{axis} of {name}",
-            )
-            subject = f"axis{axis or f' {extent.name}'} of {name}"
-        else:
-            whole, what = shapes.size(extent.name), f"index {extent.name}"
-            subject = what
-        known = [sizes[part] for part in parts]
-        words = "*".join(
-            size.name if isinstance(size, Param) else f"size({part})"
-            for size, part in zip(known, parts, strict=True)
-        )
-        message = (
-            f"{what} has size {{{text(whole)}}}, which is not divisible by "
-            f"{words} = {{{text(code)}}}"
-        )
-        test = f"{text(Binary('%', whole, code))} != 0"
-        if not all(isinstance(size, Num | Param) for size in known):
-            test = f"{text(code)} == 0 or {test}"
-        clause = f"the size of {{}} is not divisible by {words}"
-        check = argument_check(op, test, message, subject=subject, clause=clause)
-        result += checks_if_given(tensors[places[0][0]], [check]) if places else [check]
-    return result
+    return ShapeSources({e.name: e for e in op.extents}, input_frame(op, frame), sources).size(
+        extent
+    )
 
 
 def _position_in_message(code: Code) -> str:
@@ -253,95 +360,3 @@ def _position_in_message(code: Code) -> str:
 
 def _shape_item(name: str, place: Code) -> Code:
     return Subscript(Attribute(Name(name), "shape"), (place,))
-
-
-def _group_checks(
-    op: Operation, frame: Frame, later: Sequence[ArgumentCheck]
-) -> list[ArgumentCheck]:
-    """Return the checks that a group has one shape in all tensors, and of axes between groups.
-
-    The group shapes that these or the ``later`` checks read are computed first.
-    """
-    grouped = [t for t in op.inputs if groups_of(t)]
-    if not grouped:
-        return []
-    shapes_of = group_shapes(op)
-    home = {
-        line.name: next(n for n in names_in(line.code) if any(t.name == n for t in grouped))
-        for line in shapes_of
-    }
-    shapes = shapes_from(op, OuterFrame(), required_of(op))
-    result: list[ArgumentCheck] = []
-    for t in grouped:
-        if all(home[shape_name(i)] == t.name for i in groups_of(t)):
-            continue
-        axes = axes_of(op, t)
-        rank = text(shapes.frame.position(axes, len(axes)))
-        message = f"{t.name} must have {{{rank}}} axes [{letters(t)}], not {{{t.name}.dim()}}"
-        test = f"{t.name}.dim() != {rank}"
-        found = [argument_check(op, test, message, subject=t.name, clause=WRONG_RANK)]
-        for n, i in enumerate(axes):
-            if i is not None and i.group:
-                found += _group_check(op, t, axes, n, home[shape_name(i)])
-            elif i is not None and not _is_static(frame, axes, n):
-                if all(g.extent != i.extent for g in groups_of(t)):
-                    found += _between_groups_check(op, t, shapes, axes, n)
-        result += checks_if_given(t, found)
-    prelude = _prelude(shapes_of, [*result, *later])
-    return [prelude, *result] if prelude.prepare or result else []
-
-
-def _group_check(op: Operation, t: Tensor, axes: Axes, n: int, home: str) -> list[ArgumentCheck]:
-    """Return the check that the group at axis n of t has the shape read from its home tensor."""
-    group, outer = axes[n], OuterFrame()
-    assert group is not None
-    start = outer.position(axes, n)
-    stop = None if n + 1 == len(axes) else outer.position(axes, n + 1)
-    want, prepare = shape_name(group), tuple[str, ...]()
-    if len(text(start)) + len(text(stop) if stop else "") > SHORT:
-        # As with sizes, no other name in the code equals this one.
-        prepare, start = (f"axis = {text(start)}",), Name("axis")
-        stop = stop and Binary("+", start, FunctionCall("len", (Name(want),)))
-    own = text(part_of_shape(t.name, None if start is literal(0) else start, stop))
-    message = (
-        f"index *{group.name} has shape {{tuple({want})}} in {home} "
-        f"but {{tuple({own})}} in {t.name}, from axis {_position_in_message(start)} on"
-    )
-    check = argument_check(
-        op, f"{own} != {want}", message, prepare=prepare, subject=f"*{group.name}", clause=TWO_SIZES
-    )
-    return [check] if own != want else []
-
-
-def _between_groups_check(
-    op: Operation, t: Tensor, shapes: ShapeSources, axes: Axes, n: int
-) -> list[ArgumentCheck]:
-    """Return the size check of axis n of t, whose position depends on the ranks of groups."""
-    i, place = axes[n], shapes.frame.position(axes, n)
-    assert i is not None
-    own, want = text(_shape_item(t.name, place)), text(shapes.size(i.extent))
-    axis = f"axis {_position_in_message(place)} of {t.name}"
-    message = f"index {i.name} has size {{{want}}} but {{{own}}} on {axis}"
-    check = argument_check(op, f"{own} != {want}", message, subject=i.name, clause=TWO_SIZES)
-    return [check] if own != want else []
-
-
-def _prelude(shapes_of: Sequence[Line], checks: Sequence[ArgumentCheck]) -> ArgumentCheck:
-    """Return the lines that compute the group shapes that the checks read."""
-    read = (" ".join((*c.prepare, c.test, c.message)) for c in checks)
-    words = {word for line in read for word in re.findall(r"\w+", line)}
-    prepare: list[str] = []
-    for line in reversed(shapes_of):
-        if line.name in words:
-            prepare.insert(0, f"{line.name} = {text(line.code)}")
-            words |= set(names_in(line.code))
-    return ArgumentCheck(prepare=tuple(prepare))
-
-
-def _is_static(frame: Frame, axes: Axes, n: int) -> bool:
-    """True if the axis has a static position, so that its size is checked already."""
-    try:
-        frame.position(axes, n)
-    except NeedsFlatGroups:
-        return False
-    return True

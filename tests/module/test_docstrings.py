@@ -29,28 +29,11 @@ m[g] = mean[n,c,*q](y[n,(g c),*q])
 """
 
 FUNCTION = """\
-Returns the tensor m[g] (reduction="mean") or y[n,(g c),*q] ("none"):
+Returns m[g] (reduction="mean") or y[n,(g c),*q] ("none") of x[n,(g c),*q], w[g],
+t[n] (int64) and b[g] (None means zeros).
 
-    y[n,(g c),*q] = (x[n,(g c),*q]·w[g] + b[g])/(t[n] + eps)
-    m[g] = mean[n,c,*q](y[n,(g c),*q])
-
-Args:
-    x[n, (g c), *q]: float
-    w[g]: float
-    t[n]: int64
-    b[g]: float; None means zeros
-    groups: size of index g
-    eps: float
-    reduction: "mean" or "none"
-
-Raises:
-    TypeError: x, w or b is not a floating-point tensor; t is not an int64 tensor;
-        groups is not an integer; eps is not a number
-    ValueError: x, w, t or b has the wrong number of axes; groups is not positive;
-        the tensors are on different devices; the size of axis (g c) of x is not
-        divisible by groups; the sizes of index n differ; w or b has an axis of the
-        wrong size; reduction is not one of its options; eps is too large for
-        float64"""
+groups is the size of index g. A TypeError or ValueError names the argument that
+does not fit."""
 
 
 def test_the_docstring_of_a_function():
@@ -61,22 +44,10 @@ def test_the_docstring_of_a_function():
 
 
 AXES = """\
-Returns the tensors y[*p,*q] and z[*p,*q]:
+Returns y[*p,*q] and z[*p,*q] of x[*p,k,*q] and s (None means 2).
 
-    y[*p,*q] = Σₖ x[*p,k,*q]·s
-    z[*p,*q] = Σₖ x[*p,k,*q]²
-
-Args:
-    x[*p, k, *q]: float
-    s: float; None means 2
-    dim: position of axis k
-    keepdim: True keeps axis k, with size 1
-
-Raises:
-    TypeError: x or s is not a floating-point tensor; keepdim is not a bool; dim is
-        not an integer
-    ValueError: x or s has the wrong number of axes; dim is not the position of axis
-        k; the tensors are on different devices"""
+dim is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
+ValueError names the argument that does not fit."""
 
 
 def test_axes_flags_and_several_outputs():
@@ -89,9 +60,23 @@ def test_axes_flags_and_several_outputs():
     assert "Gradients, where G_y is the cotangent of y and G_z is the cotangent of z:" in module
 
 
-def test_only_errors_that_are_raised_are_listed():
+def test_a_function_without_parameters_needs_little():
     _, function = docs(source(parse("y[*p] = exp(x[*p])")))
-    assert function.endswith("Raises:\n    TypeError: x is not a floating-point tensor")
+    error = "A TypeError or ValueError names the argument that does not fit."
+    assert function == f"Returns y[*p] of x[*p].\n\n{error}"
+
+
+def test_a_composite_axis_stays_on_its_line():
+    names = [f"a_tensor_of_a_long_name_{n}" for n in range(5)]
+    heads = ", ".join(f"{name}[(g c)]" for name in names)
+    products = "*".join(f"{name}[(g c)]" for name in names)
+    _, function = docs(source(parse(f"op f({heads}; groups=size(g)) -> y\ny[g,c] = {products}")))
+    assert function.count("[(g c)]") == 5
+
+
+def test_the_bounds_of_numbers():
+    _, function = docs(source(parse("op f(x[n]; a=1, a > 0, a <= 2) -> y\ny[n] = x[n]*a")))
+    assert "\n\na is greater than 0 and at most 2. A TypeError" in function
 
 
 def test_names_that_the_code_has_too():
@@ -100,26 +85,16 @@ def test_names_that_the_code_has_too():
         "op f(size[n], all[n]; stride=1, padding=0) -> y\ny[n] = size[n]*all[n]*stride**padding"
     )
     _, function = docs(source(op))
-    assert "size or all is not a floating-point tensor" in function
+    assert function.startswith("Returns y[n] of size[n] and all[n].\n")
     with pytest.raises(TypeError, match="f: all must be a tensor, not int"):
         load(op)(torch.ones(2), 2)
 
 
 JOINT = """\
-Returns the tensor y[n] and a dict of the gradients by name:
+Returns y[n] and a dict of the gradients by name, of x[n], w[n] (None means 0.5
+everywhere) and the cotangent G of y[n].
 
-    y[n] = x[n]²·w[n]
-
-Args:
-    x[n]: float
-    w[n]: float; None means 0.5 everywhere
-    G: cotangent of y[n]
-
-Raises:
-    TypeError: x or w is not a floating-point tensor; the dtype of w differs from
-        that of x; G is not a tensor
-    ValueError: x or w has the wrong number of axes; the tensors are on different
-        devices; the sizes of index n differ; G does not have the shape of y"""
+A TypeError or ValueError names the argument that does not fit."""
 
 
 def test_the_docstring_of_a_joint_function():
@@ -129,7 +104,7 @@ def test_the_docstring_of_a_joint_function():
     assert "\n\nGradients, where G is the cotangent of y:\n\n    grad_x[n] = " in module
     module, function = docs(value_and_grad_source(parse("L = sum[n](x[n]**2)")))
     assert "\n\nGradients:\n\n    grad_x[n] = " in module
-    assert "G:" not in function and "ValueError: x has the wrong number of axes" in function
+    assert function.startswith("Returns L and a dict of the gradients by name, of x[n].\n")
 
 
 def test_a_block_is_an_argument():
@@ -137,30 +112,29 @@ def test_a_block_is_an_argument():
     module, function = docs(source(op, blocks="n"))
     assert "\n\nComputed in blocks of index n.\n\n" in module
     assert (
-        "    block: number of positions of n computed at a time; None means as many as fit\n"
-        "        2**21 elements per tensor of a block, or all of them in compiled code\n\n"
+        "\n\nblock is the number of positions of n computed at a time; None means as many as fit\n"
+        "2**21 elements per tensor of a block, or all of them in compiled code. "
     ) in function
-    assert "; block is not an integer" in function and "; block is not positive" in function
     with pytest.raises(ValueError, match="f: block must be positive, not 0"):
         load(op, blocks="n")(torch.ones(2, 3), torch.ones(3), block=0)
 
 
 @pytest.mark.parametrize(
-    ("declared", "line"),
+    ("declared", "words"),
     [
-        ("m[n]=1", "m[n]: float; None means ones"),
-        ("m[n]=-inf", "m[n]: float; None means -inf everywhere"),
-        ("m[n]=1/3", "m[n]: float; None means 0.333333333333 everywhere"),
-        ("m=0", "m: float; None means 0"),
-        ("m[n]: int = 2", "m[n]: int64; None means 2 everywhere"),
-        ("m[n]: bool = 1", "m[n]: bool; None means True everywhere"),
+        ("m[n]=1", "m[n] (None means ones)"),
+        ("m[n]=-inf", "m[n] (None means -inf everywhere)"),
+        ("m[n]=1/3", "m[n] (None means 0.333333333333 everywhere)"),
+        ("m=0", "m (None means 0)"),
+        ("m[n]: int = 2", "m[n] (int64, None means 2 everywhere)"),
+        ("m[n]: bool = 1", "m[n] (bool, None means True everywhere)"),
     ],
 )
-def test_the_meaning_of_none(declared, line):
+def test_the_meaning_of_none(declared, words):
     read = (
         "where(m[n], x[n], 0)"
         if "bool" in declared
         else "exp(x[n])*m" + "[n]" * ("[n]" in declared)
     )
     _, function = docs(source(parse(f"op f(x[n], {declared}) -> y\ny[n] = {read}")))
-    assert f"\n    {line}\n\nRaises:" in function
+    assert function.startswith(f"Returns y[n] of x[n] and {words}.\n")

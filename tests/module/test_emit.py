@@ -198,7 +198,9 @@ def test_two_inputs_a_parameter_and_two_outputs():
         gradients={"x": "grad_x", "w": "grad_w"},
     )
     check = ArgumentCheck(
-        ("size = x.shape[0]",), "w.shape[0] != size", message="w has {w.shape[0]}, not {size}"
+        "w.shape[0] != size",
+        message="w has {w.shape[0]}, not {size}",
+        prepare=("size = x.shape[0]",),
     )
     assert emit(coded(op), [Variant(None, made)], [check], DOC) == TWO
 
@@ -269,15 +271,10 @@ _OPTIONS = {
 
 
 def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
-    """Returns y.
-
-    Raises:
-        ValueError: reduction is not one of its options
-    """
+    """Returns y."""
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        raise ValueError(
-            f"pick: reduction must be one of 'all', 'sum', not {reduction!r}"
-        )
+        signature = "x[i]; reduction in all|sum"
+        raise rt.explained("pick", signature, x, reduction)
     function, forward = _OPTIONS[reduction]
     if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(x)
@@ -329,14 +326,14 @@ def test_an_output_without_gradient_is_marked():
 def test_a_long_message_is_split_between_words_and_a_long_check_refused():
     op = derive.parse("op copy(x[i]) -> y\ny[i] = x[i]")
     message = "copy: " + "word " * 30 + "{x.dim()}"
-    check = ArgumentCheck((), "x.dim() != 1", message=message)
+    check = ArgumentCheck("x.dim() != 1", message=message)
     source = emit(coded(op), [Variant(None, program())], [check], DOC)
     (raised,) = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Raise)]
     assert max(map(len, source.splitlines())) <= 88
     texts = [n.value for n in ast.walk(raised) if isinstance(n, ast.Constant)]
     assert "".join(texts) == message.replace("{x.dim()}", "")
     with pytest.raises(LoweringError, match="longer than one line"):
-        emit(coded(op), [Variant(None, program())], [ArgumentCheck((), "x" * 90)], DOC)
+        emit(coded(op), [Variant(None, program())], [ArgumentCheck("x" * 90, message="x")], DOC)
 
 
 def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 77_900,
+    "derive": 78_200,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -21,14 +21,14 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_200,
-    "derive/module": 4_200,
+    "derive/module": 4_500,
     "derive/notation": 7_600,
     "derive/program": 6_500,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
-    "templates": 1_000,
-    "tests": 62_200,
+    "templates": 1_500,
+    "tests": 62_500,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 

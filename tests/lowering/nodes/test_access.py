@@ -36,10 +36,10 @@ TOGETHER = {
         "rt.read_at(x, (0, 2), S, T)"
     ),
     "op f(x[b,v,w,c], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,S[b],T[b],c]": (
-        "rt.read_at(x, (0, 1, 2), position, S, T)"
+        "rt.read_at(x, (0, 1, 2), rt.positions(x.shape[0], x), S, T)"
     ),
     "op f(x[b,c,v,w], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,c,S[b],T[b]]": (
-        "rt.read_at(x, (0, 2, 3), position, S, T)"
+        "rt.read_at(x, (0, 2, 3), rt.positions(x.shape[0], x), S, T)"
     ),
 }
 
