@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,14 @@ from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import OWN, coded, with_own_meanings
+from derive.module.plain import PlainModule, PlainPart, emit_plain
+from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
+from derive.notation.common_output import common_output
 from derive.notation.operation import (
     Operation,
     check_operation,
+    is_plain,
     known_names,
     known_option,
     options,
@@ -160,7 +165,12 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
 
 @no_recursion_leaves
 def source(
-    op: Operation, blocks: str | None = None, save: str = "balanced", *, standalone: bool = True
+    op: Operation,
+    blocks: str | None = None,
+    save: str = "balanced",
+    *,
+    standalone: bool = True,
+    style: str = "production",
 ) -> str:
     """Return the Python source of the torch module of an operation.
 
@@ -174,6 +184,9 @@ def source(
             recompute; "least" saves inputs and outputs only.
         standalone: the module imports torch alone. Otherwise it also imports `_runtime` from its
             package, which ``derive generate`` writes beside it.
+        style: "production" is fast and checks its arguments; "plain" is short and read like the
+            formulas: a Function in public calls of torch, without autocast, forward mode, fused
+            kernels or checks of the arguments. It saves inputs and outputs only.
 
     Raises:
         LoweringError: torch operations cannot express the operation.
@@ -186,6 +199,10 @@ def source(
     """
     check_operation(op)
     least = saves_least(save)
+    if is_plain(style):
+        if blocks is not None or least:
+            raise DeriveError(f"{op.name}: a plain module takes neither blocks= nor save=")
+        return _plain_source(op)
     if blocks is not None:
         if least:
             raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
@@ -195,13 +212,10 @@ def source(
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         derivations = [formulas_of(op, option) for option in names]
-        names_of = Names(
-            shown_names(derivations),
-            {*OWN, op.name, code.operation.name},
-            left_sides(op, derivations),
-        )
-        variants = [_variant(code.operation, n, least, names_of) for n in names]
-        moved = [tangents(op, v.option) for v in variants if v.tangent is not None]
+        taken = {*OWN, op.name, code.operation.name}
+        names_of = Names(shown_names(derivations), taken, left_sides(op, derivations))
+        variants = [_named_variant(v, names_of) for v in _variants(code.operation, names, least)]
+        moved = [tangents(op, n) for n in names] if variants[0].tangent is not None else []
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
         return _finished(op, emit(code, variants, tests, doc), standalone)
@@ -213,10 +227,10 @@ def _finished(op: Operation, text: str, standalone: bool) -> str:
     return with_own_meanings(runtime.standalone(text) if standalone else text, op.name)
 
 
-def _variant(op: Operation, option: str | None, least: bool, names: Names) -> Variant:
+def _named_variant(variant: Variant, names: Names) -> Variant:
     """Return the program of an option and its tangents, all values under names."""
-    program, tangent = pipeline.specialized(op, option, least), pipeline.own_tangent(op, option)
-    return Variant(option, names.in_program(program), names.in_tangent(tangent, program))
+    program, tangent = variant.program, names.in_tangent(variant.tangent, variant.program)
+    return replace(variant, program=names.in_program(program), tangent=tangent)
 
 
 def shown_names(derivations: Iterable[Formulas]) -> frozenset[str]:
@@ -234,6 +248,41 @@ def left_sides(op: Operation, derivations: Iterable[Formulas]) -> dict[str, str]
             if f.axes and f.name not in op.outputs:
                 found.setdefault(f.name, set()).add(str(f).partition(" = ")[0])
     return {name: min(sides) for name, sides in found.items() if len(sides) == 1}
+
+
+def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:
+    """Return the programs of the options: one, if these are reductions of one equation."""
+    common = reductions(op)
+    whole = common and pipeline.specialized_with_reductions(op, common, least)
+    if whole:
+        return [Variant(None, *whole, common)]
+    return [
+        Variant(n, pipeline.specialized(op, n, least), pipeline.own_tangent(op, n)) for n in names
+    ]
+
+
+def _plain_source(op: Operation) -> str:
+    """Return the source of a plain module."""
+    with working(op.name):
+        code = coded(op)
+        named, split = code.operation, common_output(code.operation)
+        if split is not None:
+            common, shown = split.common, common_output(op)
+            parts = [PlainPart(None, common, pipeline.plain_program(common, None))]
+            finish = {
+                option: pipeline.plain_program(rest, None).forward if rest else ()
+                for option, rest in split.options.items()
+            }
+            derivations = [] if shown is None else [formulas_of(shown.common, None)]
+        else:
+            parts = [
+                PlainPart(option, named, pipeline.plain_program(named, option))
+                for option, _ in options(named)
+            ]
+            finish, derivations = {}, [formulas_of(op, option) for option, _ in options(op)]
+        text = emit_plain(code, PlainModule(tuple(parts), finish), derivations)
+        text = runtime.standalone(text, runtime.plain_runtime())
+        return check_code(op.name, with_own_meanings(text, op.name))
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:

@@ -34,12 +34,19 @@ from derive.errors import no_recursion_leaves
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
-from derive.lowering.layout_conversion import Border
+from derive.lowering.layout_conversion import Border, PlainBorder
 from derive.lowering.lowering_input import LoweringInput
+from derive.lowering.plain import lower_plain
 from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
-from derive.module.none_variants import with_absent
+from derive.module.none_variants import with_absent, with_decided_tests
+from derive.module.reduced import (
+    Reductions,
+    tangent_with_reductions,
+    with_parameter,
+    with_reductions,
+)
 from derive.notation import split
 from derive.notation.operation import Operation, options
 from derive.passes import Pass, as_pass, run
@@ -194,11 +201,11 @@ class Code:
         return self.made
 
 
-def lowering_input(unit: Unit, flat: bool) -> LoweringInput:
+def lowering_input(unit: Unit, flat: bool, border: type[Border] = Border) -> LoweringInput:
     """Return the lowering input of a derivation; with ``flat``, each group is one axis."""
     whole = unit.operation, unit.lets, unit.backward
     whole = with_flat_groups(*whole) if flat else whole
-    return LoweringInput(whole[0], whole[1].apart(), whole[2], Border.of(unit.given, flat=flat))
+    return LoweringInput(whole[0], whole[1].apart(), whole[2], border.of(unit.given, flat=flat))
 
 
 @as_pass
@@ -244,13 +251,19 @@ def specialize_none(code: Code) -> Code:
 
 
 @as_pass
+def decide_tests(code: Code) -> Code:
+    """A test of parameters that their bounds decide is not made."""
+    return replace(code, made=with_decided_tests(code.unit.given, code.program))
+
+
+@as_pass
 def reuse_buffers(code: Code) -> Code:
     """A result overwrites what nothing reads later."""
     return replace(code, made=with_in_place(code.unit.given, code.program))
 
 
 LOWER: tuple[Pass[Code], ...] = (_of_unit(center_differences), lower_bodies, pull_statistics)
-SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, reuse_buffers)
+SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, decide_tests, reuse_buffers)
 
 
 def lower(code: Code, passes: Iterable[Pass[Code]] = LOWER) -> Code:
@@ -274,13 +287,39 @@ def specialized(op: Operation, option: str | None, least: bool = False) -> Progr
     return lower(Code(unit, made=made), SPECIALIZE).program
 
 
+def specialized_with_reductions(
+    op: Operation, r: Reductions, least: bool = False
+) -> tuple[Program, Tangent | None] | None:
+    """Return one program of all options, and its tangent code; None if there is none."""
+    unit, tangent = derive_option(op, r.option, None), own_tangent(op, r.option)
+    made = lower(Code(unit, keeps=False)).program if least else program_of(op, r.option)
+    if any(s.name == r.equation for s in made.saved):
+        made = lower(Code(unit, available=())).program
+    made = lower(Code(unit, made=made), SPECIALIZE[:-1]).program
+    whole = with_parameter(unit.given)
+    reduced = with_reductions(whole, made, r)
+    moved = None if tangent is None else tangent_with_reductions(op, tangent, r)
+    if reduced is None or (tangent is not None and moved is None):
+        return None
+    return with_in_place(whole, reduced, dict(reduced.cotangents)[r.equation]), moved
+
+
+@lru_cache(maxsize=256)
+@no_recursion_leaves
+def plain_program(op: Operation, option: str | None) -> Program:
+    """Return the program of one option in public calls of torch, any of which has a derivative."""
+    unit = derive_option(op, option, None)
+    with working(op.name), translating_errors(unit.given, unit.shown_names):
+        return lower_plain(partial(lowering_input, unit, border=PlainBorder))
+
+
 def stage_backward(
     op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
 ) -> Program:
     """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
     unit = differentiated(op, wrt, of)
     known = None if available is None else tuple(available)
-    return lower(Code(unit, known), (*LOWER, *SPECIALIZE[:1])).program
+    return lower(Code(unit, known), (*LOWER, *SPECIALIZE[:-1])).program
 
 
 _Made = TypeVar("_Made", Joint, Tangent)

@@ -20,10 +20,7 @@ def _abs_forward(A):
 
 class _Abs(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _abs_forward(A)
+    forward = staticmethod(_abs_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

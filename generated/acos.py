@@ -20,19 +20,9 @@ def _acos_forward(A):
     return A.acos().to(dtype)
 
 
-def _acos_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = rt.widened(A, G)
-    grad_A = (1 - A.square()).rsqrt_().mul_(G).neg_()
-    return grad_A
-
-
 class _Acos(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _acos_forward(A)
+    forward = staticmethod(_acos_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -41,11 +31,10 @@ class _Acos(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _acos_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = rt.widened(A, G)
-        grad_A = -G * (1 - A.square()).rsqrt()
+        reuse = rt.reuse(G)
+        grad_A = reuse.neg(reuse.mul(reuse.rsqrt(1 - A.square()), G))
         return grad_A
 
 

@@ -17,17 +17,6 @@ from . import _runtime as rt
 
 
 def _addmm_forward(input, mat1, mat2, beta, alpha):
-    if rt.unrecorded(input, mat1, mat2):
-        return _addmm_forward_in_place(input, mat1, mat2, beta, alpha)
-    low = rt.autocast_product(input, mat1, mat2)
-    dtype = rt.promoted(input, mat1, mat2)
-    wide = torch.promote_types(low, torch.float32)
-    mat1, mat2 = rt.cast(low, mat1, mat2)
-    input = rt.cast(wide, input)[0]
-    return (beta * input + alpha * (mat1 @ mat2).to(wide)).to(dtype)
-
-
-def _addmm_forward_in_place(input, mat1, mat2, beta, alpha):
     low = rt.autocast_product(input, mat1, mat2)
     dtype = rt.promoted(input, mat1, mat2)
     wide = torch.promote_types(low, torch.float32)
@@ -36,32 +25,9 @@ def _addmm_forward_in_place(input, mat1, mat2, beta, alpha):
     return rt.addmm(input, mat1, mat2, beta, alpha).to(dtype)
 
 
-def _addmm_backward(ctx, G):
-    mat1, mat2 = ctx.saved_tensors
-    beta = ctx.beta
-    alpha = ctx.alpha
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    mat1, mat2 = rt.cast(low, mat1, mat2)
-    G = rt.cast(wide, G)[0]
-    grad_input = grad_mat1 = grad_mat2 = None
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        low_G = G.to(low)
-    if ctx.needs_input_grad[0]:
-        grad_input = beta * G
-    if ctx.needs_input_grad[1]:
-        grad_mat1 = (low_G @ mat2.mT).to(wide).mul_(alpha)
-    if ctx.needs_input_grad[2]:
-        grad_mat2 = (mat1.mT @ low_G).to(wide).mul_(alpha)
-    return grad_input, grad_mat1, grad_mat2, None, None
-
-
 class _Addmm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, mat1, mat2, beta, alpha):
-        return _addmm_forward(input, mat1, mat2, beta, alpha)
+    forward = staticmethod(_addmm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -77,8 +43,6 @@ class _Addmm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _addmm_backward(ctx, G)
         mat1, mat2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha
@@ -87,14 +51,15 @@ class _Addmm(Function):
         mat1, mat2 = rt.cast(low, mat1, mat2)
         G = rt.cast(wide, G)[0]
         grad_input = grad_mat1 = grad_mat2 = None
+        reuse = rt.reuse(G)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             low_G = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_mat1 = alpha * (low_G @ mat2.mT).to(wide)
+            grad_mat1 = reuse.mul((low_G @ mat2.mT).to(wide), alpha)
         if ctx.needs_input_grad[2]:
-            grad_mat2 = alpha * (mat1.mT @ low_G).to(wide)
+            grad_mat2 = reuse.mul((mat1.mT @ low_G).to(wide), alpha)
         return grad_input, grad_mat1, grad_mat2, None, None
 
 

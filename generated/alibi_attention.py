@@ -28,8 +28,7 @@ from . import _runtime as rt
 
 
 def _alibi_attention_forward(query, key, value, slopes):
-    if rt.unrecorded(query, key, value, slopes):
-        return _alibi_attention_forward_in_place(query, key, value, slopes)
+    reuse = rt.reuse(query, key, value, slopes)
     low = rt.autocast_product(query, key, value, slopes)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
@@ -37,71 +36,22 @@ def _alibi_attention_forward(query, key, value, slopes):
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
     key_minus_query = (positions_of_key - positions_of_query).to(wide)
-    query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    # S[*b,h,i,j]
-    S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_query + query_over_query
-    key_below = positions_of_key <= positions_of_query
-    # P[*b,h,i,j]
-    P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
-    output = P.to(low) @ value
-    return output, P
-
-
-def _alibi_attention_forward_in_place(query, key, value, slopes):
-    low = rt.autocast_product(query, key, value, slopes)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value = rt.cast(low, query, key, value)
-    slopes = rt.cast(wide, slopes)[0]
-    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
-    positions_of_key = rt.positions(key.shape[-2], query)
-    key_minus_query = (positions_of_key - positions_of_query).to(wide)
-    query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-    # S[*b,h,i,j]
-    S = query_over_query.add_(slopes.unsqueeze(1).unsqueeze(2) * key_minus_query)
+    query_key_over_query = reuse.div(
+        (query @ key.mT).to(wide), math.sqrt(query.shape[-1])
+    )
+    S = reuse.add(
+        query_key_over_query, slopes.unsqueeze(1).unsqueeze(2) * key_minus_query
+    )
     key_below = positions_of_key <= positions_of_query
     S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
-    P = torch.softmax(S_or_finfo_wide, -1, out=S_or_finfo_wide).tril_()  # P[*b,h,i,j]
+    P = reuse.tril(reuse.softmax(S_or_finfo_wide, -1))  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
-
-
-def _alibi_attention_backward(ctx, G):
-    query, key, value, _, P = ctx.saved_tensors
-    query_shape = ctx.query_shape
-    key_shape = ctx.key_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = rt.cast(low, query, key, value, G)
-    P = rt.cast(wide, P)[0]
-    grad_query = grad_key = grad_value = grad_slopes = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT  # grad_P[*b,h,i,j]
-        # grad_S[*b,h,i,j]
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-    if ctx.needs_input_grad[0]:
-        grad_query = (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
-    if ctx.needs_input_grad[1]:
-        grad_key = (grad_S.mT.to(low) @ query).to(wide).div_(math.sqrt(query_shape[-1]))
-    if ctx.needs_input_grad[2]:
-        grad_value = P.mT.to(low) @ G
-    if ctx.needs_input_grad[3]:
-        key_minus_query = (
-            rt.positions(key_shape[-2], G)
-            - rt.positions(query_shape[-2], G).unsqueeze(1)
-        ).to(wide)
-        grad_slopes = (
-            grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
-            * key_minus_query
-        ).sum((1, 2))
-    return grad_query, grad_key, grad_value, grad_slopes
 
 
 class _AlibiAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, slopes):
-        return _alibi_attention_forward(query, key, value, slopes)
+    forward = staticmethod(_alibi_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -110,8 +60,6 @@ class _AlibiAttention(Function):
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, slopes)
-        ctx.query_shape = query.shape
-        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
@@ -119,23 +67,60 @@ class _AlibiAttention(Function):
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 4
+        query, key, value, slopes, P = ctx.saved_tensors
+        query_shape = query.shape
+        key_shape = key.shape
+        grad_query = grad_key = grad_value = grad_slopes = None
         if rt.unrecorded(G):
-            return _alibi_attention_backward(ctx, G)
-        query, key, value, slopes, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, G = rt.cast(low, query, key, value, G)
+            P = rt.cast(wide, P)[0]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+            if ctx.needs_input_grad[0]:
+                grad_query = (
+                    (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
+                )
+            if ctx.needs_input_grad[1]:
+                grad_key = (
+                    (grad_S.mT.to(low) @ query)
+                    .to(wide)
+                    .div_(math.sqrt(query_shape[-1]))
+                )
+            if ctx.needs_input_grad[2]:
+                grad_value = P.mT.to(low) @ G
+            if ctx.needs_input_grad[3]:
+                key_minus_query = (
+                    rt.positions(key_shape[-2], G)
+                    - rt.positions(query_shape[-2], G).unsqueeze(1)
+                ).to(wide)
+                grad_slopes = (
+                    grad_S.sum_to_size(
+                        (query_shape[-3], query_shape[-2], key_shape[-2])
+                    )
+                    * key_minus_query
+                ).sum((1, 2))
+            return grad_query, grad_key, grad_value, grad_slopes
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         slopes = rt.cast(wide, slopes)[0]
-        grad_query = grad_key = grad_value = grad_slopes = None
         positions_of_query = rt.positions(query.shape[-2], G)
         spread_query = positions_of_query.unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], G)
         key_minus_spread_query = (positions_of_key - spread_query).to(wide)
-        query_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        # S[*b,h,i,j]
-        S = slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query + query_over_query
+        query_key_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = (
+            slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query
+            + query_key_over_query
+        )
         key_below = positions_of_key <= spread_query
-        # P[*b,h,i,j]
         P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
         if (
             ctx.needs_input_grad[0]
@@ -144,7 +129,6 @@ class _AlibiAttention(Function):
         ):
             grad_P = G @ value.mT  # grad_P[*b,h,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,h,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

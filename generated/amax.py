@@ -20,10 +20,7 @@ def _amax_forward(A, dim, keepdim):
 
 class _Amax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _amax_forward(A, dim, keepdim)
+    forward = staticmethod(_amax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -20,10 +20,7 @@ def _amin_forward(A, dim, keepdim):
 
 class _Amin(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _amin_forward(A, dim, keepdim)
+    forward = staticmethod(_amin_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -20,19 +20,9 @@ def _asin_forward(A):
     return A.asin().to(dtype)
 
 
-def _asin_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = rt.widened(A, G)
-    grad_A = (1 - A.square()).rsqrt_().mul_(G)
-    return grad_A
-
-
 class _Asin(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _asin_forward(A)
+    forward = staticmethod(_asin_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -41,11 +31,10 @@ class _Asin(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _asin_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = rt.widened(A, G)
-        grad_A = G * (1 - A.square()).rsqrt()
+        reuse = rt.reuse(G)
+        grad_A = reuse.mul(reuse.rsqrt(1 - A.square()), G)
         return grad_A
 
 

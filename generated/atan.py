@@ -22,10 +22,7 @@ def _atan_forward(A):
 
 class _Atan(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _atan_forward(A)
+    forward = staticmethod(_atan_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -25,25 +25,9 @@ def _atan2_forward(A, B):
     return torch.atan2(A, B).to(dtype)
 
 
-def _atan2_backward(ctx, G):
-    A, B = ctx.saved_tensors
-    A, B, G = rt.widened(A, B, G)
-    grad_A = grad_B = None
-    A_plus_B = A.square().add_(B.square())
-    A_plus_B_nonzero = A_plus_B != 0
-    if ctx.needs_input_grad[0]:
-        grad_A = rt.keep_where_((G * B).div_(A_plus_B), A_plus_B_nonzero)
-    if ctx.needs_input_grad[1]:
-        grad_B = rt.keep_where_((G * A).neg_().div_(A_plus_B), A_plus_B_nonzero)
-    return grad_A, grad_B
-
-
 class _Atan2(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _atan2_forward(A, B)
+    forward = staticmethod(_atan2_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -52,18 +36,21 @@ class _Atan2(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _atan2_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        A_plus_B = A.square() + B.square()
+        reuse = rt.reuse(G)
+        A_plus_B = reuse.add(A.square(), B.square())
         A_plus_B_nonzero = A_plus_B != 0
-        safe_A_plus_B = torch.where(A_plus_B_nonzero, A_plus_B, 1)
+        guarded_A_plus_B = rt.guarded(A_plus_B, A_plus_B_nonzero, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = torch.where(A_plus_B_nonzero, G * B / safe_A_plus_B, 0)
+            grad_A = rt.keep_where_(
+                reuse.div(G * B, guarded_A_plus_B), A_plus_B_nonzero
+            )
         if ctx.needs_input_grad[1]:
-            grad_B = torch.where(A_plus_B_nonzero, -G * A / safe_A_plus_B, 0)
+            grad_B = rt.keep_where_(
+                reuse.div(reuse.neg(G * A), guarded_A_plus_B), A_plus_B_nonzero
+            )
         return grad_A, grad_B
 
 

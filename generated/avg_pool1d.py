@@ -23,10 +23,7 @@ def _avg_pool1d_forward(input, kernel_size, stride):
 
 class _AvgPool1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_size, stride):
-        return _avg_pool1d_forward(input, kernel_size, stride)
+    forward = staticmethod(_avg_pool1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

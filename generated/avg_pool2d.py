@@ -24,10 +24,7 @@ def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
 
 class _AvgPool2d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_height, kernel_width, stride):
-        return _avg_pool2d_forward(input, kernel_height, kernel_width, stride)
+    forward = staticmethod(_avg_pool2d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

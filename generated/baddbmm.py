@@ -17,17 +17,6 @@ from . import _runtime as rt
 
 
 def _baddbmm_forward(input, batch1, batch2, beta, alpha):
-    if rt.unrecorded(input, batch1, batch2):
-        return _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha)
-    low = rt.autocast_product(input, batch1, batch2)
-    dtype = rt.promoted(input, batch1, batch2)
-    wide = torch.promote_types(low, torch.float32)
-    batch1, batch2 = rt.cast(low, batch1, batch2)
-    input = rt.cast(wide, input)[0]
-    return (beta * input + alpha * (batch1 @ batch2).to(wide)).to(dtype)
-
-
-def _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha):
     low = rt.autocast_product(input, batch1, batch2)
     dtype = rt.promoted(input, batch1, batch2)
     wide = torch.promote_types(low, torch.float32)
@@ -36,32 +25,9 @@ def _baddbmm_forward_in_place(input, batch1, batch2, beta, alpha):
     return rt.addmm(input, batch1, batch2, beta, alpha).to(dtype)
 
 
-def _baddbmm_backward(ctx, G):
-    batch1, batch2 = ctx.saved_tensors
-    beta = ctx.beta
-    alpha = ctx.alpha
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    batch1, batch2 = rt.cast(low, batch1, batch2)
-    G = rt.cast(wide, G)[0]
-    grad_input = grad_batch1 = grad_batch2 = None
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        low_G = G.to(low)
-    if ctx.needs_input_grad[0]:
-        grad_input = beta * G
-    if ctx.needs_input_grad[1]:
-        grad_batch1 = (low_G @ batch2.mT).to(wide).mul_(alpha)
-    if ctx.needs_input_grad[2]:
-        grad_batch2 = (batch1.mT @ low_G).to(wide).mul_(alpha)
-    return grad_input, grad_batch1, grad_batch2, None, None
-
-
 class _Baddbmm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, batch1, batch2, beta, alpha):
-        return _baddbmm_forward(input, batch1, batch2, beta, alpha)
+    forward = staticmethod(_baddbmm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -77,8 +43,6 @@ class _Baddbmm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _baddbmm_backward(ctx, G)
         batch1, batch2 = ctx.saved_tensors
         beta = ctx.beta
         alpha = ctx.alpha
@@ -87,14 +51,15 @@ class _Baddbmm(Function):
         batch1, batch2 = rt.cast(low, batch1, batch2)
         G = rt.cast(wide, G)[0]
         grad_input = grad_batch1 = grad_batch2 = None
+        reuse = rt.reuse(G)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             low_G = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_batch1 = alpha * (low_G @ batch2.mT).to(wide)
+            grad_batch1 = reuse.mul((low_G @ batch2.mT).to(wide), alpha)
         if ctx.needs_input_grad[2]:
-            grad_batch2 = alpha * (batch1.mT @ low_G).to(wide)
+            grad_batch2 = reuse.mul((batch1.mT @ low_G).to(wide), alpha)
         return grad_input, grad_batch1, grad_batch2, None, None
 
 

@@ -59,7 +59,6 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     mu = input.mean((0, 2))  # mu[c]
     input_minus_mu = input - mu.unsqueeze(1)
-    # var[c]
     var = input_minus_mu.square().sum((0, 2)) / (
         input.shape[0] * input.shape[2] - correction
     )
@@ -75,39 +74,9 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     )
 
 
-def _batch_norm_backward(ctx, G):
-    input, weight, mean, rstd = ctx.saved_tensors
-    correction = ctx.correction
-    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-    grad_input = grad_weight = grad_bias = None
-    count = input.shape[0] * math.prod(input.shape[2:])
-    sqrt_count_over_count = rt.ieee_call(
-        math.sqrt, (count - correction) / (count or math.nan)
-    )
-    grads = rt.native_batch_norm_backward(
-        G,
-        input,
-        mean,
-        rstd,
-        weight,
-        ctx.needs_input_grad[:3],
-        scale=sqrt_count_over_count,
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_weight = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_bias = grads[2]
-    return grad_input, grad_weight, grad_bias, None, None
-
-
 class _BatchNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, eps, correction):
-        return _batch_norm_forward(input, weight, bias, eps, correction)
+    forward = staticmethod(_batch_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -115,39 +84,50 @@ class _BatchNorm(Function):
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[2:]
         ctx.eps = eps
         ctx.correction = correction
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if rt.unrecorded(G):
-            return _batch_norm_backward(ctx, G)
-        input, weight, _, _ = ctx.saved_tensors
-        eps = ctx.eps
+        input, weight, mean, rstd = ctx.saved_tensors
         correction = ctx.correction
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = grad_bias = None
+        if rt.unrecorded(G):
+            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+            count = input.shape[0] * math.prod(input.shape[2:])
+            sqrt_count = rt.ieee_call(
+                math.sqrt, (count - correction) / (count or math.nan)
+            )
+            grads = rt.native_batch_norm_backward(
+                G, input, mean, rstd, weight, ctx.needs_input_grad[:3], scale=sqrt_count
+            )
+            if ctx.needs_input_grad[0]:
+                grad_input = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_weight = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_bias = grads[2]
+            return grad_input, grad_weight, grad_bias, None, None
+        eps = ctx.eps
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        input, weight, G = rt.widened(input, weight, G)
         q_size = math.prod(q_shape)
         G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             input = input.reshape((input_shape[0], input_shape[1], q_size))
             mu = input.mean((0, 2))  # mu[c]
             input_minus_mu = input - mu.unsqueeze(1)
-            count_minus_correction = input.shape[0] * input.shape[2] - correction
-            var = input_minus_mu.square().sum((0, 2)) / count_minus_correction  # var[c]
+            input_minus_correction = input.shape[0] * input.shape[2] - correction
+            var = input_minus_mu.square().sum((0, 2)) / input_minus_correction  # var[c]
             rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
             xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
             sum_of_G_xhat = (G * xhat).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            G_xhat = sum_of_G_xhat / count_minus_correction * xhat
+            G_xhat = sum_of_G_xhat / input_minus_correction * xhat
             weight_rsqrt_var = (
                 rsqrt_var if weight is None else weight.unsqueeze(1) * rsqrt_var
             )

@@ -22,47 +22,19 @@ from . import _runtime as rt
 
 
 def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    if rt.unrecorded(input, running_mean, running_var, weight, bias):
-        return _batch_norm_inference_forward_in_place(
-            input, running_mean, running_var, weight, bias, eps
-        )
+    reuse = rt.reuse(input, running_mean, running_var, weight, bias)
     dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
     given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    # xhat[n,c,*q]
-    xhat = (running_var + eps).rsqrt().unsqueeze(1) * (
-        input - running_mean.unsqueeze(1)
+    xhat = reuse.mul(
+        input - running_mean.unsqueeze(1), (running_var + eps).rsqrt().unsqueeze(1)
     )
-    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
-    weight_xhat_plus_bias = (
-        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
-    )
-    return rt.no_view(
-        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
-            dtype
-        ),
-    )
-
-
-def _batch_norm_inference_forward_in_place(
-    input, running_mean, running_var, weight, bias, eps
-):
-    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
-    given = rt.widened(input, running_mean, running_var, weight, bias)
-    input, running_mean, running_var, weight, bias = given
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    # xhat[n,c,*q]
-    xhat = (input - running_mean.unsqueeze(1)).mul_(
-        (running_var + eps).rsqrt().unsqueeze(1)
-    )
-    xhat_weight = xhat if weight is None else xhat.mul_(weight.unsqueeze(1))
+    xhat_weight = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
     xhat_weight_plus_bias = (
-        xhat_weight if bias is None else xhat_weight.add_(bias.unsqueeze(1))
+        xhat_weight if bias is None else reuse.add(xhat_weight, bias.unsqueeze(1))
     )
     reshaped_xhat_weight = xhat_weight_plus_bias.reshape(
         (input_shape[0], input_shape[1], *q_shape)
@@ -70,67 +42,9 @@ def _batch_norm_inference_forward_in_place(
     return rt.no_view(reshaped_xhat_weight.to(dtype))
 
 
-def _batch_norm_inference_backward(ctx, G):
-    input, running_mean, running_var, weight = ctx.saved_tensors
-    eps = ctx.eps
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    given = rt.widened(input, running_mean, running_var, weight, G)
-    input, running_mean, running_var, weight, G = given
-    needs = ctx.needs_input_grad
-    needs_grad_bias = needs[4] or needs[1]
-    needs_grad_weight = needs[3] or needs[2]
-    needs_spread_running_var = needs_grad_weight or needs[0]
-    needs_rsqrt_running_var = needs_spread_running_var or needs[1]
-    grad_input = grad_running_mean = grad_running_var = grad_weight = grad_bias = None
-    q_size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], input_shape[1], q_size))
-    if needs_rsqrt_running_var:
-        running_var_plus_eps = running_var + eps
-        rsqrt_running_var = running_var_plus_eps.rsqrt()
-    if needs_spread_running_var:
-        spread_running_var = rsqrt_running_var.unsqueeze(1)
-    if needs_grad_weight:
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        # xhat[n,c,*q]
-        xhat = (input - running_mean.unsqueeze(1)).mul_(spread_running_var)
-        grad_weight = xhat.mul_(G).sum((0, 2))
-    if needs_grad_bias:
-        grad_bias = G.sum((0, 2))
-    if needs[0]:
-        weight_running_var_G = (
-            spread_running_var * G
-            if weight is None
-            else weight.unsqueeze(1) * spread_running_var * G
-        )
-        grad_input = weight_running_var_G.reshape(input_shape)
-    if needs[1]:
-        grad_running_mean = (
-            -grad_bias * rsqrt_running_var
-            if weight is None
-            else -weight * grad_bias * rsqrt_running_var
-        )
-    if needs[2]:
-        grad_running_var = (
-            -0.5 * grad_weight / running_var_plus_eps
-            if weight is None
-            else -0.5 * weight * grad_weight / running_var_plus_eps
-        )
-    if needs_grad_weight:
-        grad_weight = grad_weight if ctx.needs_input_grad[3] else None
-    if needs_grad_bias:
-        grad_bias = grad_bias if ctx.needs_input_grad[4] else None
-    return grad_input, grad_running_mean, grad_running_var, grad_weight, grad_bias, None
-
-
 class _BatchNormInference(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, running_mean, running_var, weight, bias, eps):
-        return _batch_norm_inference_forward(
-            input, running_mean, running_var, weight, bias, eps
-        )
+    forward = staticmethod(_batch_norm_inference_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -148,21 +62,20 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _batch_norm_inference_backward(ctx, G)
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
+        grad_input = grad_running_mean = grad_running_var = grad_weight = None
+        grad_bias = None
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
         needs_spread_running_var = needs_grad_weight or needs[0]
         needs_rsqrt_running_var = needs_spread_running_var or needs[1]
-        grad_input = grad_running_mean = grad_running_var = grad_weight = None
-        grad_bias = None
         q_size = math.prod(q_shape)
         G = G.reshape((input_shape[0], input_shape[1], q_size))
         if needs_rsqrt_running_var:
@@ -172,9 +85,8 @@ class _BatchNormInference(Function):
             spread_running_var = rsqrt_running_var.unsqueeze(1)
         if needs_grad_weight:
             input = input.reshape((input_shape[0], input_shape[1], q_size))
-            # xhat[n,c,*q]
-            xhat = spread_running_var * (input - running_mean.unsqueeze(1))
-            grad_weight = (G * xhat).sum((0, 2))
+            xhat = reuse.mul(input - running_mean.unsqueeze(1), spread_running_var)
+            grad_weight = reuse.mul(xhat, G).sum((0, 2))
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:

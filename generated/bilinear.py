@@ -41,10 +41,7 @@ def _bilinear_forward(input1, input2, weight, bias):
 
 class _Bilinear(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, weight, bias):
-        return _bilinear_forward(input1, input2, weight, bias)
+    forward = staticmethod(_bilinear_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -33,90 +33,39 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _binary_cross_entropy_mean_forward(input, target, weight):
-    if rt.unrecorded(input, target, weight):
-        return _binary_cross_entropy_mean_forward_in_place(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
-        1 - input
-    ).log().clamp(min=-100)
-    loss = -target_plus_target if weight is None else -weight * target_plus_target
-    return loss.mean().to(dtype)
+def _binary_cross_entropy_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _binary_cross_entropy_mean_forward_in_place(input, target, weight):
+def _binary_cross_entropy_forward(input, target, weight, reduction):
+    reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
-    input_target = input.log().clamp_(min=-100).mul_(target)
-    input_target_plus_target_input = input_target.addcmul_(
-        1 - target, (1 - input).log_().clamp_(min=-100)
+    input_plus_target_input = reuse.addcmul(
+        reuse.mul(reuse.clamp(input.log(), min=-100), target),
+        1 - target,
+        reuse.clamp(reuse.log(1 - input), min=-100),
     )
     loss = (
-        input_target_plus_target_input.neg_()
+        reuse.neg(input_plus_target_input)
         if weight is None
-        else input_target_plus_target_input.mul_(weight).neg_()
+        else reuse.neg(reuse.mul(input_plus_target_input, weight))
     )
-    return loss.mean().to(dtype)
+    return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
 
-def _binary_cross_entropy_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = rt.widened(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    one_minus_input = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        one_minus_target = 1 - target
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped_log_input = one_minus_input.log().clamp_(min=-100)
-        clamped_log_input2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        input_above = one_minus_input >= math.exp(-100)
-        input_above2 = input >= math.exp(-100)
-        G_over_input = (
-            (G * one_minus_target).div_(one_minus_input)
-            if weight is None
-            else (G * weight).mul_(one_minus_target).div_(one_minus_input)
-        )
-        G_over_input_with_weight = (
-            (G * target).div_(input)
-            if weight is None
-            else (G * target).mul_(weight).div_(input)
-        )
-        grad_input = (
-            rt.where(input_above, G_over_input, 0)
-            .sub_(rt.where(input_above2, G_over_input_with_weight, 0))
-            .div_(math.prod(input.shape))
-        )
-    if ctx.needs_input_grad[1]:
-        input_minus_input = (
-            clamped_log_input - clamped_log_input2
-            if ctx.needs_input_grad[2]
-            else clamped_log_input.sub_(clamped_log_input2)
-        )
-        grad_target = (
-            input_minus_input.mul_(G / math.prod(input.shape))
-            if weight is None
-            else (G / math.prod(input.shape) * weight).mul_(input_minus_input)
-        )
-    if ctx.needs_input_grad[2]:
-        input_plus_target_input = clamped_log_input2.mul_(target).addcmul_(
-            one_minus_target, clamped_log_input
-        )
-        grad_weight = input_plus_target_input.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, grad_weight
-
-
-class _BinaryCrossEntropyMean(Function):
+class _BinaryCrossEntropy(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_mean_forward(input, target, weight)
+    forward = staticmethod(_binary_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
+        input, target, weight, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(
             input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
@@ -125,285 +74,50 @@ class _BinaryCrossEntropyMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
-        one_minus_input = 1 - input
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            one_minus_target = 1 - target
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped_log_input = one_minus_input.log().clamp(min=-100)
-            clamped_log_input2 = input.log().clamp(min=-100)
-        if ctx.needs_input_grad[0]:
-            input_above = one_minus_input >= math.exp(-100)
-            input_above2 = input >= math.exp(-100)
-            G_over_input = (
-                G * one_minus_target / torch.where(input_above, one_minus_input, 1)
-                if weight is None
-                else G
-                * weight
-                * one_minus_target
-                / torch.where(input_above, one_minus_input, 1)
-            )
-            G_over_input_with_weight = (
-                G * target / torch.where(input_above2, input, 1)
-                if weight is None
-                else G * target * weight / torch.where(input_above2, input, 1)
-            )
-            grad_input = (
-                rt.where(input_above, G_over_input, 0)
-                - rt.where(input_above2, G_over_input_with_weight, 0)
-            ) / math.prod(input.shape)
-        if ctx.needs_input_grad[1]:
-            input_minus_input = clamped_log_input - clamped_log_input2
-            grad_target = (
-                G / math.prod(input.shape) * input_minus_input
-                if weight is None
-                else G / math.prod(input.shape) * weight * input_minus_input
-            )
-        if ctx.needs_input_grad[2]:
-            target_plus_target = (
-                target * clamped_log_input2 + one_minus_target * clamped_log_input
-            )
-            grad_weight = -G / math.prod(input.shape) * target_plus_target
-        return grad_input, grad_target, grad_weight
-
-
-def _binary_cross_entropy_sum_forward(input, target, weight):
-    if rt.unrecorded(input, target, weight):
-        return _binary_cross_entropy_sum_forward_in_place(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
-        1 - input
-    ).log().clamp(min=-100)
-    loss = -target_plus_target if weight is None else -weight * target_plus_target
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_sum_forward_in_place(input, target, weight):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    input_target = input.log().clamp_(min=-100).mul_(target)
-    input_target_plus_target_input = input_target.addcmul_(
-        1 - target, (1 - input).log_().clamp_(min=-100)
-    )
-    loss = (
-        input_target_plus_target_input.neg_()
-        if weight is None
-        else input_target_plus_target_input.mul_(weight).neg_()
-    )
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = rt.widened(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    one_minus_input = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        one_minus_target = 1 - target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        G_weight = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped_log_input = one_minus_input.log().clamp_(min=-100)
-        clamped_log_input2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        input_above = one_minus_input >= math.exp(-100)
-        input_above2 = input >= math.exp(-100)
-        G_over_input = (
-            (G * target).div_(input)
-            if weight is None
-            else (G * target).mul_(weight).div_(input)
-        )
-        grad_input = rt.where(
-            input_above, (G_weight * one_minus_target).div_(one_minus_input), 0
-        ).sub_(rt.where(input_above2, G_over_input, 0))
-    if ctx.needs_input_grad[1]:
-        grad_target = (clamped_log_input - clamped_log_input2).mul_(G_weight)
-    if ctx.needs_input_grad[2]:
-        input_plus_target_input = clamped_log_input2.mul_(target).addcmul_(
-            one_minus_target, clamped_log_input
-        )
-        grad_weight = input_plus_target_input.mul_(-G)
-    return grad_input, grad_target, grad_weight
-
-
-class _BinaryCrossEntropySum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_sum_forward(input, target, weight)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
-        ctx.save_for_backward(
-            input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_sum_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = rt.widened(input, target, weight, G)
-        grad_input = grad_target = grad_weight = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             one_minus_target = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped_log_input = one_minus_input.log().clamp(min=-100)
-            clamped_log_input2 = input.log().clamp(min=-100)
+            clamped_log_input = reuse.clamp(one_minus_input.log(), min=-100)
+            clamped_log_input2 = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
             input_above = one_minus_input >= math.exp(-100)
             input_above2 = input >= math.exp(-100)
-            G_over_input = (
-                G * target / torch.where(input_above2, input, 1)
+            G_over_guarded_input = (
+                reuse.div(G * target, rt.guarded(input, input_above2, 1))
                 if weight is None
-                else G * target * weight / torch.where(input_above2, input, 1)
+                else reuse.div(
+                    reuse.mul(G * target, weight), rt.guarded(input, input_above2, 1)
+                )
             )
-            safe_input = torch.where(input_above, one_minus_input, 1)
-            grad_input = rt.where(
-                input_above, G_weight * one_minus_target / safe_input, 0
-            ) - rt.where(input_above2, G_over_input, 0)
+            guarded_input = rt.guarded(one_minus_input, input_above, 1)
+            G_weight_over_input = reuse.div(G_weight * one_minus_target, guarded_input)
+            grad_input = reuse.sub(
+                rt.where(input_above, G_weight_over_input, 0),
+                rt.where(input_above2, G_over_guarded_input, 0),
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = G_weight * (clamped_log_input - clamped_log_input2)
+            grad_target = reuse.mul(clamped_log_input - clamped_log_input2, G_weight)
         if ctx.needs_input_grad[2]:
-            target_plus_target = (
-                target * clamped_log_input2 + one_minus_target * clamped_log_input
+            input_plus_target_input = reuse.addcmul(
+                reuse.mul(clamped_log_input2, target),
+                one_minus_target,
+                clamped_log_input,
             )
-            grad_weight = -G * target_plus_target
-        return grad_input, grad_target, grad_weight
+            grad_weight = reuse.mul(input_plus_target_input, -G)
+        return grad_input, grad_target, grad_weight, None
 
 
-def _binary_cross_entropy_none_forward(input, target, weight):
-    if rt.unrecorded(input, target, weight):
-        return _binary_cross_entropy_none_forward_in_place(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    target_plus_target = target * input.log().clamp(min=-100) + (1 - target) * (
-        1 - input
-    ).log().clamp(min=-100)
-    return (
-        (-target_plus_target).to(dtype)
-        if weight is None
-        else (-weight * target_plus_target).to(dtype)
-    )
-
-
-def _binary_cross_entropy_none_forward_in_place(input, target, weight):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    input_target = input.log().clamp_(min=-100).mul_(target)
-    input_target_plus_target_input = input_target.addcmul_(
-        1 - target, (1 - input).log_().clamp_(min=-100)
-    )
-    return (
-        input_target_plus_target_input.neg_().to(dtype)
-        if weight is None
-        else input_target_plus_target_input.mul_(weight).neg_().to(dtype)
-    )
-
-
-def _binary_cross_entropy_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    input, target, weight, G = rt.widened(input, target, weight, G)
-    grad_input = grad_target = grad_weight = None
-    one_minus_input = 1 - input
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        one_minus_target = 1 - target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        G_weight = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        clamped_log_input = one_minus_input.log().clamp_(min=-100)
-        clamped_log_input2 = input.log().clamp_(min=-100)
-    if ctx.needs_input_grad[0]:
-        input_above = one_minus_input >= math.exp(-100)
-        input_above2 = input >= math.exp(-100)
-        G_over_input = (
-            (G * target).div_(input)
-            if weight is None
-            else (G * target).mul_(weight).div_(input)
-        )
-        grad_input = rt.where(
-            input_above, (G_weight * one_minus_target).div_(one_minus_input), 0
-        ).sub_(rt.where(input_above2, G_over_input, 0))
-    if ctx.needs_input_grad[1]:
-        grad_target = (clamped_log_input - clamped_log_input2).mul_(G_weight)
-    if ctx.needs_input_grad[2]:
-        input_plus_target_input = clamped_log_input2.mul_(target).addcmul_(
-            one_minus_target, clamped_log_input
-        )
-        grad_weight = input_plus_target_input.mul_(G).neg_()
-    return grad_input, grad_target, grad_weight
-
-
-class _BinaryCrossEntropyNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight):
-        return _binary_cross_entropy_none_forward(input, target, weight)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight = inputs
-        ctx.save_for_backward(
-            input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_none_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = rt.widened(input, target, weight, G)
-        grad_input = grad_target = grad_weight = None
-        one_minus_input = 1 - input
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            one_minus_target = 1 - target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            G_weight = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped_log_input = one_minus_input.log().clamp(min=-100)
-            clamped_log_input2 = input.log().clamp(min=-100)
-        if ctx.needs_input_grad[0]:
-            input_above = one_minus_input >= math.exp(-100)
-            input_above2 = input >= math.exp(-100)
-            G_over_input = (
-                G * target / torch.where(input_above2, input, 1)
-                if weight is None
-                else G * target * weight / torch.where(input_above2, input, 1)
-            )
-            safe_input = torch.where(input_above, one_minus_input, 1)
-            grad_input = rt.where(
-                input_above, G_weight * one_minus_target / safe_input, 0
-            ) - rt.where(input_above2, G_over_input, 0)
-        if ctx.needs_input_grad[1]:
-            grad_target = G_weight * (clamped_log_input - clamped_log_input2)
-        if ctx.needs_input_grad[2]:
-            target_plus_target = (
-                target * clamped_log_input2 + one_minus_target * clamped_log_input
-            )
-            grad_weight = -G * target_plus_target
-        return grad_input, grad_target, grad_weight
-
-
-_OPTIONS = {
-    "mean": (_BinaryCrossEntropyMean, _binary_cross_entropy_mean_forward),
-    "sum": (_BinaryCrossEntropySum, _binary_cross_entropy_sum_forward),
-    "none": (_BinaryCrossEntropyNone, _binary_cross_entropy_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def binary_cross_entropy(
@@ -430,9 +144,8 @@ def binary_cross_entropy(
         raise rt.explained(
             "binary_cross_entropy", signature, input, target, weight, reduction
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight)
-    return rt.apply(function, input, target, weight)
+        return _binary_cross_entropy_forward(input, target, weight, reduction)
+    return rt.apply(_BinaryCrossEntropy, input, target, weight, reduction)

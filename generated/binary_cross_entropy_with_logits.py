@@ -36,407 +36,58 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _binary_cross_entropy_with_logits_mean_forward(input, target, weight, pos_weight):
-    if rt.unrecorded(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_mean_forward_in_place(
-            input, target, weight, pos_weight
-        )
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    pos_weight_target = target if pos_weight is None else pos_weight * target
-    pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
-        input
-    ) + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    loss = (
-        -pos_weight_plus_target if weight is None else -weight * pos_weight_plus_target
-    )
-    return loss.mean().to(dtype)
+def _binary_cross_entropy_with_logits_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _binary_cross_entropy_with_logits_mean_forward_in_place(
-    input, target, weight, pos_weight
+def _binary_cross_entropy_with_logits_forward(
+    input, target, weight, pos_weight, reduction
 ):
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
+    reuse = rt.reuse(input, target, weight, pos_weight)
+    dtype = (
+        rt.autocast_float32(input, target, weight, pos_weight)
+        if reduction != "none"
+        else rt.promoted(input, target, weight, pos_weight)
+    )
     input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
-    input_plus_target_input = (
-        torch.nn.functional.logsigmoid(input)
-        .mul_(pos_weight_target)
-        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
+    input_plus_target_input = reuse.addcmul(
+        reuse.mul(torch.nn.functional.logsigmoid(input), pos_weight_target),
+        1 - target,
+        torch.nn.functional.logsigmoid(-input),
     )
     loss = (
-        input_plus_target_input.neg_()
+        reuse.neg(input_plus_target_input)
         if weight is None
-        else input_plus_target_input.mul_(weight).neg_()
+        else reuse.neg(reuse.mul(input_plus_target_input, weight))
     )
-    return loss.mean().to(dtype)
+    return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
 
-def _binary_cross_entropy_with_logits_mean_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    given = rt.widened(input, target, weight, pos_weight, G)
-    input, target, weight, pos_weight, G = given
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    count = math.prod(input.shape[:-1]) * input.shape[-1]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        minus_input = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        logsigmoid_input = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        one_minus_target = 1 - target
-        pos_weight_target = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        G_over_count_weight = G / count if weight is None else G / count * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        minus_G_over_count = -G / count
-    if ctx.needs_input_grad[0]:
-        input_plus_pos_weight_minus_input = (
-            input.sigmoid()
-            .mul_(one_minus_target)
-            .addcmul_(pos_weight_target, minus_input.sigmoid_(), value=-1)
-        )
-        grad_input = input_plus_pos_weight_minus_input.mul_(G_over_count_weight)
-    if ctx.needs_input_grad[1]:
-        pos_weight_input = (
-            logsigmoid_input if pos_weight is None else pos_weight * logsigmoid_input
-        )
-        grad_target = (logsigmoid_minus_input - pos_weight_input).mul_(
-            G_over_count_weight
-        )
-    if ctx.needs_input_grad[2]:
-        pos_weight_plus_target_minus_input = (
-            pos_weight_target * logsigmoid_input
-        ).addcmul_(one_minus_target, logsigmoid_minus_input)
-        grad_weight = pos_weight_plus_target_minus_input.mul_(minus_G_over_count)
-    if ctx.needs_input_grad[3]:
-        target_weight = target if weight is None else target * weight
-        grad_pos_weight = minus_G_over_count * logsigmoid_input.mul_(
-            target_weight
-        ).sum_to_size((input.shape[-1],))
-    return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-class _BinaryCrossEntropyWithLogitsMean(Function):
+class _BinaryCrossEntropyWithLogits(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_mean_forward(
-            input, target, weight, pos_weight
-        )
+    forward = staticmethod(_binary_cross_entropy_with_logits_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
+        input, target, weight, pos_weight, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, weight, pos_weight)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_with_logits_mean_backward(ctx, G)
         input, target, weight, pos_weight = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
-        count = math.prod(input.shape[:-1]) * input.shape[-1]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
-            minus_input = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            logsigmoid_input = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            one_minus_target = 1 - target
-            pos_weight_target = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            G_over_count_weight = G / count if weight is None else G / count * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            minus_G_over_count = -G / count
-        if ctx.needs_input_grad[0]:
-            grad_input = G_over_count_weight * (
-                one_minus_target * input.sigmoid()
-                - pos_weight_target * minus_input.sigmoid()
-            )
-        if ctx.needs_input_grad[1]:
-            pos_weight_input = (
-                logsigmoid_input
-                if pos_weight is None
-                else pos_weight * logsigmoid_input
-            )
-            grad_target = G_over_count_weight * (
-                logsigmoid_minus_input - pos_weight_input
-            )
-        if ctx.needs_input_grad[2]:
-            pos_weight_plus_target = (
-                pos_weight_target * logsigmoid_input
-                + one_minus_target * logsigmoid_minus_input
-            )
-            grad_weight = minus_G_over_count * pos_weight_plus_target
-        if ctx.needs_input_grad[3]:
-            target_weight = target if weight is None else target * weight
-            grad_pos_weight = minus_G_over_count * (
-                target_weight * logsigmoid_input
-            ).sum_to_size((input.shape[-1],))
-        return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-def _binary_cross_entropy_with_logits_sum_forward(input, target, weight, pos_weight):
-    if rt.unrecorded(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_sum_forward_in_place(
-            input, target, weight, pos_weight
-        )
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    pos_weight_target = target if pos_weight is None else pos_weight * target
-    pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
-        input
-    ) + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    loss = (
-        -pos_weight_plus_target if weight is None else -weight * pos_weight_plus_target
-    )
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_sum_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = rt.autocast_float32(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    pos_weight_target = target if pos_weight is None else pos_weight * target
-    input_plus_target_input = (
-        torch.nn.functional.logsigmoid(input)
-        .mul_(pos_weight_target)
-        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    )
-    loss = (
-        input_plus_target_input.neg_()
-        if weight is None
-        else input_plus_target_input.mul_(weight).neg_()
-    )
-    return loss.sum().to(dtype)
-
-
-def _binary_cross_entropy_with_logits_sum_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    given = rt.widened(input, target, weight, pos_weight, G)
-    input, target, weight, pos_weight, G = given
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        minus_input = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        logsigmoid_input = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        one_minus_target = 1 - target
-        pos_weight_target = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        G_weight = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        minus_G = -G
-    if ctx.needs_input_grad[0]:
-        input_plus_pos_weight_minus_input = (
-            input.sigmoid()
-            .mul_(one_minus_target)
-            .addcmul_(pos_weight_target, minus_input.sigmoid_(), value=-1)
-        )
-        grad_input = input_plus_pos_weight_minus_input.mul_(G_weight)
-    if ctx.needs_input_grad[1]:
-        pos_weight_input = (
-            logsigmoid_input if pos_weight is None else pos_weight * logsigmoid_input
-        )
-        grad_target = (logsigmoid_minus_input - pos_weight_input).mul_(G_weight)
-    if ctx.needs_input_grad[2]:
-        pos_weight_plus_target_minus_input = (
-            pos_weight_target * logsigmoid_input
-        ).addcmul_(one_minus_target, logsigmoid_minus_input)
-        grad_weight = pos_weight_plus_target_minus_input.mul_(minus_G)
-    if ctx.needs_input_grad[3]:
-        target_weight = target if weight is None else target * weight
-        grad_pos_weight = minus_G * logsigmoid_input.mul_(target_weight).sum_to_size(
-            (input.shape[-1],)
-        )
-    return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-class _BinaryCrossEntropyWithLogitsSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_sum_forward(
-            input, target, weight, pos_weight
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
-        ctx.save_for_backward(input, target, weight, pos_weight)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_with_logits_sum_backward(ctx, G)
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = rt.widened(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
-        grad_input = grad_target = grad_weight = grad_pos_weight = None
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
-            minus_input = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            logsigmoid_input = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            one_minus_target = 1 - target
-            pos_weight_target = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            G_weight = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            minus_G = -G
-        if ctx.needs_input_grad[0]:
-            grad_input = G_weight * (
-                one_minus_target * input.sigmoid()
-                - pos_weight_target * minus_input.sigmoid()
-            )
-        if ctx.needs_input_grad[1]:
-            pos_weight_input = (
-                logsigmoid_input
-                if pos_weight is None
-                else pos_weight * logsigmoid_input
-            )
-            grad_target = G_weight * (logsigmoid_minus_input - pos_weight_input)
-        if ctx.needs_input_grad[2]:
-            pos_weight_plus_target = (
-                pos_weight_target * logsigmoid_input
-                + one_minus_target * logsigmoid_minus_input
-            )
-            grad_weight = minus_G * pos_weight_plus_target
-        if ctx.needs_input_grad[3]:
-            target_weight = target if weight is None else target * weight
-            grad_pos_weight = minus_G * (target_weight * logsigmoid_input).sum_to_size(
-                (input.shape[-1],)
-            )
-        return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-def _binary_cross_entropy_with_logits_none_forward(input, target, weight, pos_weight):
-    if rt.unrecorded(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_none_forward_in_place(
-            input, target, weight, pos_weight
-        )
-    dtype = rt.promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    pos_weight_target = target if pos_weight is None else pos_weight * target
-    pos_weight_plus_target = pos_weight_target * torch.nn.functional.logsigmoid(
-        input
-    ) + (1 - target) * torch.nn.functional.logsigmoid(-input)
-    return (
-        (-pos_weight_plus_target).to(dtype)
-        if weight is None
-        else (-weight * pos_weight_plus_target).to(dtype)
-    )
-
-
-def _binary_cross_entropy_with_logits_none_forward_in_place(
-    input, target, weight, pos_weight
-):
-    dtype = rt.promoted(input, target, weight, pos_weight)
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    pos_weight_target = target if pos_weight is None else pos_weight * target
-    input_plus_target_input = (
-        torch.nn.functional.logsigmoid(input)
-        .mul_(pos_weight_target)
-        .addcmul_(1 - target, torch.nn.functional.logsigmoid(-input))
-    )
-    return (
-        input_plus_target_input.neg_().to(dtype)
-        if weight is None
-        else input_plus_target_input.mul_(weight).neg_().to(dtype)
-    )
-
-
-def _binary_cross_entropy_with_logits_none_backward(ctx, G):
-    input, target, weight, pos_weight = ctx.saved_tensors
-    given = rt.widened(input, target, weight, pos_weight, G)
-    input, target, weight, pos_weight, G = given
-    grad_input = grad_target = grad_weight = grad_pos_weight = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        minus_input = -input
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        logsigmoid_input = torch.nn.functional.logsigmoid(input)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        one_minus_target = 1 - target
-        pos_weight_target = target if pos_weight is None else pos_weight * target
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        G_weight = G if weight is None else G * weight
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-    if ctx.needs_input_grad[0]:
-        input_plus_pos_weight_minus_input = (
-            input.sigmoid()
-            .mul_(one_minus_target)
-            .addcmul_(pos_weight_target, minus_input.sigmoid_(), value=-1)
-        )
-        grad_input = input_plus_pos_weight_minus_input.mul_(G_weight)
-    if ctx.needs_input_grad[1]:
-        pos_weight_input = (
-            logsigmoid_input if pos_weight is None else pos_weight * logsigmoid_input
-        )
-        grad_target = (logsigmoid_minus_input - pos_weight_input).mul_(G_weight)
-    if ctx.needs_input_grad[2]:
-        pos_weight_plus_target_minus_input = (
-            pos_weight_target * logsigmoid_input
-        ).addcmul_(one_minus_target, logsigmoid_minus_input)
-        grad_weight = pos_weight_plus_target_minus_input.mul_(G).neg_()
-    if ctx.needs_input_grad[3]:
-        G_target_weight = G * target if weight is None else (G * target).mul_(weight)
-        grad_pos_weight = -G_target_weight.mul_(logsigmoid_input).sum_to_size(
-            (input.shape[-1],)
-        )
-    return grad_input, grad_target, grad_weight, grad_pos_weight
-
-
-class _BinaryCrossEntropyWithLogitsNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, pos_weight):
-        return _binary_cross_entropy_with_logits_none_forward(
-            input, target, weight, pos_weight
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight = inputs
-        ctx.save_for_backward(input, target, weight, pos_weight)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _binary_cross_entropy_with_logits_none_backward(ctx, G)
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = rt.widened(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
-        grad_input = grad_target = grad_weight = grad_pos_weight = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -457,45 +108,39 @@ class _BinaryCrossEntropyWithLogitsNone(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         if ctx.needs_input_grad[0]:
-            grad_input = G_weight * (
-                one_minus_target * input.sigmoid()
-                - pos_weight_target * minus_input.sigmoid()
+            sigmoid_minus_input = reuse.sigmoid(minus_input)
+            input_plus_pos_weight_minus_input = reuse.addcmul(
+                reuse.mul(input.sigmoid(), one_minus_target),
+                pos_weight_target,
+                sigmoid_minus_input,
+                value=-1,
             )
+            grad_input = reuse.mul(input_plus_pos_weight_minus_input, G_weight)
         if ctx.needs_input_grad[1]:
             pos_weight_input = (
                 logsigmoid_input
                 if pos_weight is None
                 else pos_weight * logsigmoid_input
             )
-            grad_target = G_weight * (logsigmoid_minus_input - pos_weight_input)
+            grad_target = reuse.mul(logsigmoid_minus_input - pos_weight_input, G_weight)
         if ctx.needs_input_grad[2]:
-            pos_weight_plus_target = (
-                pos_weight_target * logsigmoid_input
-                + one_minus_target * logsigmoid_minus_input
+            pos_weight_plus_target_minus_input = reuse.addcmul(
+                pos_weight_target * logsigmoid_input,
+                one_minus_target,
+                logsigmoid_minus_input,
             )
-            grad_weight = -G * pos_weight_plus_target
+            grad_weight = reuse.mul(pos_weight_plus_target_minus_input, -G)
         if ctx.needs_input_grad[3]:
-            G_target_weight = G * target if weight is None else G * target * weight
-            grad_pos_weight = -(G_target_weight * logsigmoid_input).sum_to_size(
+            G_target_weight = (
+                G * target if weight is None else reuse.mul(G * target, weight)
+            )
+            grad_pos_weight = -reuse.mul(G_target_weight, logsigmoid_input).sum_to_size(
                 (input.shape[-1],)
             )
-        return grad_input, grad_target, grad_weight, grad_pos_weight
+        return grad_input, grad_target, grad_weight, grad_pos_weight, None
 
 
-_OPTIONS = {
-    "mean": (
-        _BinaryCrossEntropyWithLogitsMean,
-        _binary_cross_entropy_with_logits_mean_forward,
-    ),
-    "sum": (
-        _BinaryCrossEntropyWithLogitsSum,
-        _binary_cross_entropy_with_logits_sum_forward,
-    ),
-    "none": (
-        _BinaryCrossEntropyWithLogitsNone,
-        _binary_cross_entropy_with_logits_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def binary_cross_entropy_with_logits(
@@ -535,10 +180,13 @@ def binary_cross_entropy_with_logits(
             pos_weight,
             reduction,
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = rt.distinct(input, target, weight, pos_weight)
         input, target, weight, pos_weight = given
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight, pos_weight)
-    return rt.apply(function, input, target, weight, pos_weight)
+        return _binary_cross_entropy_with_logits_forward(
+            input, target, weight, pos_weight, reduction
+        )
+    return rt.apply(
+        _BinaryCrossEntropyWithLogits, input, target, weight, pos_weight, reduction
+    )

@@ -51,42 +51,16 @@ def _causal_attention_composed(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
-    positions_of_key_below = rt.positions(key.shape[-2], query) <= rt.positions(
+    key_below = rt.positions(key.shape[-2], query) <= rt.positions(
         query.shape[-2], query
     ).unsqueeze(1)
-    # P[*b,i,j]
-    P = torch.softmax(
-        torch.where(positions_of_key_below, S, torch.finfo(wide).min), -1
-    ).tril()
+    P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
     return P.to(low) @ value
-
-
-def _causal_attention_backward(ctx, G):
-    query, key, value, output, kept = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    grads = rt.attention_backward(
-        G, query, key, value, output, kept, one_over_query, True
-    )
-    if ctx.needs_input_grad[0]:
-        grad_query = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2]
-    return grad_query, grad_key, grad_value
 
 
 class _CausalAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _causal_attention_forward(query, key, value)
+    forward = staticmethod(_causal_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -102,26 +76,34 @@ class _CausalAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 3
+        query, key, value, output, kept = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            return _causal_attention_backward(ctx, G)
-        query, key, value, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            kept = rt.cast(wide, kept)[0]
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            grads = rt.attention_backward(
+                G, query, key, value, output, kept, one_over_query, True
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2]
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
-        positions_of_key_below = rt.positions(
-            key.shape[-2], G
-        ) <= positions_of_query.unsqueeze(1)
-        # P[*b,i,j]
-        P = torch.softmax(
-            torch.where(positions_of_key_below, S, torch.finfo(wide).min), -1
-        ).tril()
+        key_below = rt.positions(key.shape[-2], G) <= positions_of_query.unsqueeze(1)
+        P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

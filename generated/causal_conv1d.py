@@ -31,10 +31,7 @@ def _causal_conv1d_forward(input, weight, bias, dilation):
 
 class _CausalConv1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, dilation):
-        return _causal_conv1d_forward(input, weight, bias, dilation)
+    forward = staticmethod(_causal_conv1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -22,74 +22,23 @@ from . import _runtime as rt
 
 
 def _causal_linear_attention_forward(query, key, value):
-    if rt.unrecorded(query, key, value):
-        return _causal_linear_attention_forward_in_place(query, key, value)
+    reuse = rt.reuse(query, key, value)
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())  # phi[*b,i,d]
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())  # psi[*b,j,d]
-    S = (phi.to(low) @ psi.mT.to(low)).tril()  # S[*b,i,j]
+    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
+    S = reuse.tril(phi.to(low) @ psi.mT.to(low))  # S[*b,i,j]
     total = S.sum(-1)  # total[*b,i]
-    output = ((S @ value).to(wide) / total.unsqueeze(-1).to(wide)).to(low)
+    S_value_over_total = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
+    output = S_value_over_total.to(low)
     return output, S, total
-
-
-def _causal_linear_attention_forward_in_place(query, key, value):
-    low = rt.autocast_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = rt.cast(low, value)[0]
-    query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())  # phi[*b,i,d]
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
-    S = (phi.to(low) @ psi.mT.to(low)).tril_()  # S[*b,i,j]
-    total = S.sum(-1)  # total[*b,i]
-    output = (S @ value).to(wide).div_(total.unsqueeze(-1).to(wide)).to(low)
-    return output, S, total
-
-
-def _causal_linear_attention_backward(ctx, G):
-    query, key, value, output, S, total = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    value, S = rt.cast(low, value, S)
-    query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
-    grad_query = grad_key = grad_value = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        sum_of_G_output = (G * output).sum(-1, keepdim=True)
-        G_value_minus_G = (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
-        grad_S = G_value_minus_G.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
-        exp_clamped_key = key.clamp(max=0).exp_()
-        key_positive = key > 0
-        exp_clamped_query = query.clamp(max=0).exp_()
-        query_positive = query > 0
-        lower_grad_S = grad_S.tril_()
-    if ctx.needs_input_grad[0]:
-        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
-        grad_query = (
-            (lower_grad_S.to(low) @ psi.to(low))
-            .to(wide)
-            .mul_(rt.where(query_positive, 1, exp_clamped_query))
-        )
-    if ctx.needs_input_grad[1]:
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
-        grad_key = (
-            (lower_grad_S.mT.to(low) @ phi.to(low))
-            .to(wide)
-            .mul_(rt.where(key_positive, 1, exp_clamped_key))
-        )
-    if ctx.needs_input_grad[2]:
-        grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
-    return grad_query, grad_key, grad_value
 
 
 class _CausalLinearAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _causal_linear_attention_forward(query, key, value)
+    forward = staticmethod(_causal_linear_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -112,14 +61,43 @@ class _CausalLinearAttention(Function):
     def backward(ctx, G, _grad_S, _grad_total):
         if G is None:
             return (None,) * 3
+        query, key, value, output, S, total = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.unrecorded(G):
-            return _causal_linear_attention_backward(ctx, G)
-        query, key, value, output, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            value, S = rt.cast(low, value, S)
+            query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                sum_of_G_output = (G * output).sum(-1, keepdim=True)
+                G_value_minus_G = (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
+                grad_S = G_value_minus_G.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
+                exp_clamped_key = key.clamp(max=0).exp_()
+                key_positive = key > 0
+                exp_clamped_query = query.clamp(max=0).exp_()
+                query_positive = query > 0
+                lower_grad_S = grad_S.tril_()
+            if ctx.needs_input_grad[0]:
+                psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
+                grad_query = (
+                    (lower_grad_S.to(low) @ psi.to(low))
+                    .to(wide)
+                    .mul_(rt.where(query_positive, 1, exp_clamped_query))
+                )
+            if ctx.needs_input_grad[1]:
+                phi = rt.where(query_positive, 1 + query, exp_clamped_query)
+                grad_key = (
+                    (lower_grad_S.mT.to(low) @ phi.to(low))
+                    .to(wide)
+                    .mul_(rt.where(key_positive, 1, exp_clamped_key))
+                )
+            if ctx.needs_input_grad[2]:
+                grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key, output, G = rt.cast(wide, query, key, output, G)
-        grad_query = grad_key = grad_value = None
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
         phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
@@ -130,7 +108,6 @@ class _CausalLinearAttention(Function):
         S = (low_phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
         total = S.sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            # grad_S[*b,i,j]
             grad_S = (
                 (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
             ) / total.unsqueeze(-1).to(wide)

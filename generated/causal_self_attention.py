@@ -64,47 +64,13 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
     positions_of_x = rt.positions(x.shape[1], x)
     x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
-    # P[n,i,j]
     P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
     return P.to(low) @ V
 
 
-def _causal_self_attention_backward(ctx, G):
-    x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
-    Wq_shape = ctx.Wq_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x, Wq, Wk, Wv, output, Q, K, V, G = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_x = grad_Wq = grad_Wk = grad_Wv = None
-    grads = rt.attention_backward(
-        G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
-    )
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        flat_x = rt.flatten(x, 0, 1)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        grad_Q = grads[0]  # grad_Q[n,i,d]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        grad_K = grads[1]  # grad_K[n,j,d]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-        grad_V = grads[2]  # grad_V[n,j,e]
-    if ctx.needs_input_grad[0]:
-        grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
-    if ctx.needs_input_grad[1]:
-        grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ flat_x
-    if ctx.needs_input_grad[2]:
-        grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
-    if ctx.needs_input_grad[3]:
-        grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
-    return grad_x, grad_Wq, grad_Wk, grad_Wv
-
-
 class _CausalSelfAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, Wq, Wk, Wv):
-        return _causal_self_attention_forward(x, Wq, Wk, Wv)
+    forward = staticmethod(_causal_self_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -113,7 +79,6 @@ class _CausalSelfAttention(Function):
         ctx.mark_non_differentiable(kept, Q, K, V)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x, Wq, Wk, Wv)
-        ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(x, Wq, Wk, Wv, output, kept, Q, K, V)
 
     @staticmethod
@@ -121,19 +86,47 @@ class _CausalSelfAttention(Function):
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V):
         if G is None:
             return (None,) * 4
+        x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
+        Wq_shape = Wq.shape
+        grad_x = grad_Wq = grad_Wk = grad_Wv = None
         if rt.compiles() or rt.unrecorded(G):
-            return _causal_self_attention_backward(ctx, G)
-        x, Wq, Wk, Wv, _, _, _, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
+            x, Wq, Wk, Wv, output, Q, K, V, G = given
+            kept = rt.cast(wide, kept)[0]
+            grads = rt.attention_backward(
+                G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
+            )
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[3]
+            ):
+                flat_x = rt.flatten(x, 0, 1)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                grad_Q = grads[0]  # grad_Q[n,i,d]
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                grad_K = grads[1]  # grad_K[n,j,d]
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
+                grad_V = grads[2]  # grad_V[n,j,e]
+            if ctx.needs_input_grad[0]:
+                grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
+            if ctx.needs_input_grad[1]:
+                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ flat_x
+            if ctx.needs_input_grad[2]:
+                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
+            if ctx.needs_input_grad[3]:
+                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
+            return grad_x, grad_Wq, grad_Wk, grad_Wv
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, Wq, Wk, Wv, G = rt.cast(low, x, Wq, Wk, Wv, G)
-        grad_x = grad_Wq = grad_Wk = grad_Wv = None
         Q = x @ Wq.mT  # Q[n,i,d]
         K = x @ Wk.mT  # K[n,j,d]
         S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
         positions_of_x = rt.positions(x.shape[1], G)
         x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
-        # P[n,i,j]
         P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
         if (
             ctx.needs_input_grad[0]
@@ -143,7 +136,6 @@ class _CausalSelfAttention(Function):
             V = x @ Wv.mT  # V[n,j,e]
             grad_P = G @ V.mT  # grad_P[n,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[n,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
         if (
             ctx.needs_input_grad[1]
@@ -152,10 +144,8 @@ class _CausalSelfAttention(Function):
         ):
             flat_x = rt.flatten(x, 0, 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            # grad_Q[n,i,d]
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            # grad_K[n,j,d]
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
             grad_V = P.mT.to(low) @ G  # grad_V[n,j,e]

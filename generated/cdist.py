@@ -18,8 +18,7 @@ from . import _runtime as rt
 
 
 def _cdist_forward(x1, x2):
-    if rt.unrecorded(x1, x2):
-        return _cdist_forward_in_place(x1, x2)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -33,76 +32,25 @@ def _cdist_forward(x1, x2):
     )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    # squared[*b,i,j]
-    squared = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    ).clamp_min(0)
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
+    )
+    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
+    squared = reuse.clamp_min(
+        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
+    )
     squared_positive = squared > 0
     D = rt.where(
-        squared_positive, torch.where(squared_positive, squared, 1).sqrt(), 0
+        squared_positive, reuse.sqrt(rt.guarded(squared, squared_positive, 1)), 0
     ).to(dtype)
     return D, centre
 
 
-def _cdist_forward_in_place(x1, x2):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
-    )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-    # squared[*b,i,j]
-    squared = (
-        (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
-        .sub_(twice_x1_centred)
-        .clamp_min_(0)
-    )
-    squared_positive = squared > 0
-    D = rt.where(squared_positive, squared.sqrt_(), 0).to(dtype)
-    return D, centre
-
-
-def _cdist_backward(ctx, G):
-    x1, x2, D, centre = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)  # grad_squared[*b,i,j]
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (
-            (grad_squared.sum(-1, keepdim=True) * x1_centred)
-            .sub_((grad_squared.to(low) @ x2_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (
-            x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
-            .sub_((grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    return grad_x1, grad_x2
-
-
 class _Cdist(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_forward(x1, x2)
+    forward = staticmethod(_cdist_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -118,13 +66,31 @@ class _Cdist(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
+        x1, x2, D, centre = ctx.saved_tensors
+        grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
-            return _cdist_backward(ctx, G)
-        x1, x2, D, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)  # grad_squared[*b,i,j]
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (
+                    (grad_squared.sum(-1, keepdim=True) * x1_centred)
+                    .sub_((grad_squared.to(low) @ x2_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (
+                    x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
+                    .sub_((grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
-        grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
         centre = torch.where(
@@ -134,7 +100,6 @@ class _Cdist(Function):
         )
         x1_centred = x1 - centre.unsqueeze(-2)
         D_positive = D > 0
-        # grad_squared[*b,i,j]
         grad_squared = rt.where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:

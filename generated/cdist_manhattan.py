@@ -16,39 +16,15 @@ from . import _runtime as rt
 
 
 def _cdist_manhattan_forward(x1, x2):
-    if rt.unrecorded(x1, x2):
-        return _cdist_manhattan_forward_in_place(x1, x2)
+    reuse = rt.reuse(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1).to(dtype)
-
-
-def _cdist_manhattan_forward_in_place(x1, x2):
-    dtype = rt.autocast_float32(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).to(dtype)
-
-
-def _cdist_manhattan_backward(ctx, G):
-    x1, x2 = ctx.saved_tensors
-    x1, x2, G = rt.widened(x1, x2, G)
-    grad_x1 = grad_x2 = None
-    sign_x1_minus_x2_G = (
-        (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_(G.unsqueeze(-1))
-    )
-    if ctx.needs_input_grad[0]:
-        grad_x1 = sign_x1_minus_x2_G.sum(-2)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = sign_x1_minus_x2_G.sum(-3).neg_()
-    return grad_x1, grad_x2
+    return reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1).to(dtype)
 
 
 class _CdistManhattan(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_manhattan_forward(x1, x2)
+    forward = staticmethod(_cdist_manhattan_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -57,18 +33,17 @@ class _CdistManhattan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _cdist_manhattan_backward(ctx, G)
         x1, x2 = ctx.saved_tensors
         x1, x2, G = rt.widened(x1, x2, G)
         grad_x1 = grad_x2 = None
-        G_sign_x1_minus_x2 = (
-            G.unsqueeze(-1) * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign()
+        reuse = rt.reuse(G)
+        x1_G = reuse.mul(
+            reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3)), G.unsqueeze(-1)
         )
         if ctx.needs_input_grad[0]:
-            grad_x1 = G_sign_x1_minus_x2.sum(-2)
+            grad_x1 = x1_G.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = -G_sign_x1_minus_x2.sum(-3)
+            grad_x2 = reuse.neg(x1_G.sum(-3))
         return grad_x1, grad_x2
 
 

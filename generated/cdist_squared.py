@@ -16,8 +16,7 @@ from . import _runtime as rt
 
 
 def _cdist_squared_forward(x1, x2):
-    if rt.unrecorded(x1, x2):
-        return _cdist_squared_forward_in_place(x1, x2)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -31,69 +30,20 @@ def _cdist_squared_forward(x1, x2):
     )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    D = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    ).clamp_min(0)
-    D = D.to(dtype)
-    return D, centre
-
-
-def _cdist_squared_forward_in_place(x1, x2):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
     sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-    D = (
-        (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
-        .sub_(twice_x1_centred)
-        .clamp_min_(0)
-    )
+    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
+    D = reuse.clamp_min(reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0)
     D = D.to(dtype)
     return D, centre
-
-
-def _cdist_squared_backward(ctx, G):
-    x1, x2, centre = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (
-            (G.sum(-1, keepdim=True) * x1_centred)
-            .sub_((G.to(low) @ x2_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (
-            x2_centred.mul_(G.sum(-2).unsqueeze(-1))
-            .sub_((G.mT.to(low) @ x1_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    return grad_x1, grad_x2
 
 
 class _CdistSquared(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2):
-        return _cdist_squared_forward(x1, x2)
+    forward = staticmethod(_cdist_squared_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -109,13 +59,30 @@ class _CdistSquared(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
+        x1, x2, centre = ctx.saved_tensors
+        grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
-            return _cdist_squared_backward(ctx, G)
-        x1, x2, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (
+                    (G.sum(-1, keepdim=True) * x1_centred)
+                    .sub_((G.to(low) @ x2_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (
+                    x2_centred.mul_(G.sum(-2).unsqueeze(-1))
+                    .sub_((G.mT.to(low) @ x1_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = rt.cast(wide, x1, x2, G)
-        grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
         centre = torch.where(

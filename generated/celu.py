@@ -25,20 +25,9 @@ def _celu_forward(input, alpha):
     return torch.celu(input, alpha).to(dtype)
 
 
-def _celu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    alpha = ctx.alpha
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1 / alpha, False, input)
-    return grad_input, None
-
-
 class _Celu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, alpha):
-        return _celu_forward(input, alpha)
+    forward = staticmethod(_celu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -48,10 +37,14 @@ class _Celu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _celu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         alpha = ctx.alpha
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.elu_backward(
+                G, alpha, 1, 1 / alpha, False, input
+            )
+            return grad_input, None
         input, G = rt.widened(input, G)
         input_positive = input > 0
         grad_input = G * rt.where(

@@ -24,10 +24,7 @@ def _clamp_forward(A, lo, hi):
 
 class _Clamp(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, lo, hi):
-        return _clamp_forward(A, lo, hi)
+    forward = staticmethod(_clamp_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

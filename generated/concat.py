@@ -23,10 +23,7 @@ def _concat_forward(A, B, dim):
 
 class _Concat(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B, dim):
-        return _concat_forward(A, B, dim)
+    forward = staticmethod(_concat_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

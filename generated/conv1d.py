@@ -26,10 +26,7 @@ def _conv1d_forward(input, weight, bias, stride, padding, dilation):
 
 class _Conv1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, stride, padding, dilation):
-        return _conv1d_forward(input, weight, bias, stride, padding, dilation)
+    forward = staticmethod(_conv1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

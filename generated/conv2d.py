@@ -26,10 +26,7 @@ def _conv2d_forward(input, weight, bias, stride, padding, dilation):
 
 class _Conv2d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, stride, padding, dilation):
-        return _conv2d_forward(input, weight, bias, stride, padding, dilation)
+    forward = staticmethod(_conv2d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

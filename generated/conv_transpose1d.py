@@ -36,12 +36,7 @@ def _conv_transpose1d_forward(
 
 class _ConvTranspose1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, stride, padding, output_padding, dilation):
-        return _conv_transpose1d_forward(
-            input, weight, bias, stride, padding, output_padding, dilation
-        )
+    forward = staticmethod(_conv_transpose1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

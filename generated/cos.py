@@ -20,19 +20,9 @@ def _cos_forward(A):
     return A.cos().to(dtype)
 
 
-def _cos_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = rt.widened(A, G)
-    grad_A = A.sin().mul_(G).neg_()
-    return grad_A
-
-
 class _Cos(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _cos_forward(A)
+    forward = staticmethod(_cos_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -41,11 +31,10 @@ class _Cos(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _cos_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = rt.widened(A, G)
-        grad_A = -G * A.sin()
+        reuse = rt.reuse(G)
+        grad_A = reuse.neg(reuse.mul(A.sin(), G))
         return grad_A
 
 

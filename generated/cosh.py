@@ -22,10 +22,7 @@ def _cosh_forward(A):
 
 class _Cosh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _cosh_forward(A)
+    forward = staticmethod(_cosh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -30,6 +30,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -38,306 +39,39 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cosine_embedding_loss_mean_forward(input1, input2, target, margin):
+def _cosine_embedding_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _cosine_embedding_loss_forward(input1, input2, target, margin, reduction):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
     square1 = 1e-12 + input1.square().sum(1)  # square1[n]
     square2 = 1e-12 + input2.square().sum(1)  # square2[n]
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    average = loss.mean().to(dtype)
-    return average, square1, square2, cosine
-
-
-def _cosine_embedding_loss_mean_composed(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.mean().to(dtype)
-
-
-def _cosine_embedding_loss_mean_backward(ctx, G):
-    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-    margin = ctx.margin
-    target_shape = ctx.target_shape
-    given = rt.widened(input1, input2, target, square1, square2, cosine, G)
-    input1, input2, target, square1, square2, cosine, G = given
-    grad_input1 = grad_input2 = grad_target = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        # grad_cosine[n]
-        grad_cosine = (
-            rt.where((target != 1) & (cosine - margin >= 0), G, 0)
-            - torch.where(target == 1, G, 0)
-        ) / input1.shape[0]
-        grad_cosine_cosine = -0.5 * grad_cosine * cosine
-        grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
-            square1 * square2
-        ).rsqrt().unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-        grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-            grad_cosine_square1, input2
-        )
-    if ctx.needs_input_grad[1]:
-        grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-        grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-            grad_cosine_square1, input1
-        )
-    if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target_shape)
-    return grad_input1, grad_input2, grad_target, None
-
-
-class _CosineEmbeddingLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _cosine_embedding_loss_mean_forward(input1, input2, target, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
-        _, square1, square2, cosine = output
-        ctx.mark_non_differentiable(square1, square2, cosine)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
-        if G is None:
-            return (None,) * 4
-        if rt.unrecorded(G):
-            return _cosine_embedding_loss_mean_backward(ctx, G)
-        input1, input2, target, _, _, _ = ctx.saved_tensors
-        margin = ctx.margin
-        target_shape = ctx.target_shape
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
-        grad_input1 = grad_input2 = grad_target = None
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-            rsqrt_square1_square2 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
-            # grad_cosine[n]
-            grad_cosine = (
-                rt.where((target != 1) & (cosine - margin >= 0), G, 0)
-                - torch.where(target == 1, G, 0)
-            ) / input1.shape[0]
-            grad_cosine_cosine = -0.5 * grad_cosine * cosine
-            grad_cosine_square1 = grad_cosine.unsqueeze(
-                1
-            ) * rsqrt_square1_square2.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-            grad_input1 = (
-                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
-            )
-        if ctx.needs_input_grad[1]:
-            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-            grad_input2 = (
-                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
-            )
-        if ctx.needs_input_grad[2]:
-            grad_target = G.new_zeros(target_shape)
-        return grad_input1, grad_input2, grad_target, None
-
-
-def _cosine_embedding_loss_sum_forward(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    total = loss.sum().to(dtype)
-    return total, square1, square2, cosine
-
-
-def _cosine_embedding_loss_sum_composed(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
-    return loss.sum().to(dtype)
-
-
-def _cosine_embedding_loss_sum_backward(ctx, G):
-    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-    margin = ctx.margin
-    target_shape = ctx.target_shape
-    given = rt.widened(input1, input2, target, square1, square2, cosine, G)
-    input1, input2, target, square1, square2, cosine, G = given
-    grad_input1 = grad_input2 = grad_target = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        # grad_cosine[n]
-        grad_cosine = rt.where(
-            (target != 1) & (cosine - margin >= 0), G, 0
-        ) - torch.where(target == 1, G, 0)
-        grad_cosine_cosine = -0.5 * grad_cosine * cosine
-        grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
-            square1 * square2
-        ).rsqrt().unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-        grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-            grad_cosine_square1, input2
-        )
-    if ctx.needs_input_grad[1]:
-        grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-        grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-            grad_cosine_square1, input1
-        )
-    if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target_shape)
-    return grad_input1, grad_input2, grad_target, None
-
-
-class _CosineEmbeddingLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _cosine_embedding_loss_sum_forward(input1, input2, target, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
-        _, square1, square2, cosine = output
-        ctx.mark_non_differentiable(square1, square2, cosine)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
-        if G is None:
-            return (None,) * 4
-        if rt.unrecorded(G):
-            return _cosine_embedding_loss_sum_backward(ctx, G)
-        input1, input2, target, _, _, _ = ctx.saved_tensors
-        margin = ctx.margin
-        target_shape = ctx.target_shape
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
-        grad_input1 = grad_input2 = grad_target = None
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-            rsqrt_square1_square2 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
-            # grad_cosine[n]
-            grad_cosine = rt.where(
-                (target != 1) & (cosine - margin >= 0), G, 0
-            ) - torch.where(target == 1, G, 0)
-            grad_cosine_cosine = -0.5 * grad_cosine * cosine
-            grad_cosine_square1 = grad_cosine.unsqueeze(
-                1
-            ) * rsqrt_square1_square2.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-            grad_input1 = (
-                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
-            )
-        if ctx.needs_input_grad[1]:
-            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-            grad_input2 = (
-                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
-            )
-        if ctx.needs_input_grad[2]:
-            grad_target = G.new_zeros(target_shape)
-        return grad_input1, grad_input2, grad_target, None
-
-
-def _cosine_embedding_loss_none_forward(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0)).to(
-        dtype
-    )
+    loss = _cosine_embedding_loss_reduced(loss, reduction).to(dtype)
     return loss, square1, square2, cosine
 
 
-def _cosine_embedding_loss_none_composed(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    return torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0)).to(
-        dtype
-    )
-
-
-def _cosine_embedding_loss_none_backward(ctx, G):
-    input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-    margin = ctx.margin
-    target_shape = ctx.target_shape
-    given = rt.widened(input1, input2, target, square1, square2, cosine, G)
-    input1, input2, target, square1, square2, cosine, G = given
-    grad_input1 = grad_input2 = grad_target = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        # grad_cosine[n]
-        grad_cosine = rt.where(
-            (target != 1) & (cosine - margin >= 0), G, 0
-        ) - torch.where(target == 1, G, 0)
-        grad_cosine_cosine = -0.5 * grad_cosine * cosine
-        grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
-            square1 * square2
-        ).rsqrt().unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-        grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-            grad_cosine_square1, input2
-        )
-    if ctx.needs_input_grad[1]:
-        grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-        grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-            grad_cosine_square1, input1
-        )
-    if ctx.needs_input_grad[2]:
-        grad_target = G.new_zeros(target_shape)
-    return grad_input1, grad_input2, grad_target, None
-
-
-class _CosineEmbeddingLossNone(Function):
+class _CosineEmbeddingLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _cosine_embedding_loss_none_forward(input1, input2, target, margin)
+    forward = staticmethod(_cosine_embedding_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
+        input1, input2, target, margin, reduction = inputs
         _, square1, square2, cosine = output
         ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.set_materialize_grads(False)
+        loss_shape = target.shape
         ctx.margin = margin
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -351,27 +85,50 @@ class _CosineEmbeddingLossNone(Function):
     @staticmethod
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
-            return (None,) * 4
-        if rt.unrecorded(G):
-            return _cosine_embedding_loss_none_backward(ctx, G)
-        input1, input2, target, _, _, _ = ctx.saved_tensors
+            return (None,) * 5
+        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         target_shape = ctx.target_shape
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
+        if rt.unrecorded(G):
+            given = rt.widened(input1, input2, target, square1, square2, cosine, G)
+            input1, input2, target, square1, square2, cosine, G = given
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                grad_cosine = rt.where(
+                    (target != 1) & (cosine - margin >= 0), G, 0
+                ) - torch.where(target == 1, G, 0)
+                grad_cosine_cosine = -0.5 * grad_cosine * cosine
+                grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+                    square1 * square2
+                ).rsqrt().unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
+                grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
+                    grad_cosine_square1, input2
+                )
+            if ctx.needs_input_grad[1]:
+                grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
+                grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
+                    grad_cosine_square1, input1
+                )
+            if ctx.needs_input_grad[2]:
+                grad_target = G.new_zeros(target_shape)
+            return grad_input1, grad_input2, grad_target, None, None
+        input1, input2, target, G = rt.widened(input1, input2, target, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             square1 = 1e-12 + input1.square().sum(1)  # square1[n]
             square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-            rsqrt_square1_square2 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
-            # grad_cosine[n]
+            rsqrt_square1 = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * rsqrt_square1  # cosine[n]
             grad_cosine = rt.where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
             grad_cosine_cosine = -0.5 * grad_cosine * cosine
-            grad_cosine_square1 = grad_cosine.unsqueeze(
-                1
-            ) * rsqrt_square1_square2.unsqueeze(1)
+            grad_cosine_square1 = grad_cosine.unsqueeze(1) * rsqrt_square1.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
             grad_input1 = (
@@ -384,26 +141,10 @@ class _CosineEmbeddingLossNone(Function):
             )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target_shape)
-        return grad_input1, grad_input2, grad_target, None
+        return grad_input1, grad_input2, grad_target, None, None
 
 
-_OPTIONS = {
-    "mean": (
-        _CosineEmbeddingLossMean,
-        _cosine_embedding_loss_mean_forward,
-        _cosine_embedding_loss_mean_composed,
-    ),
-    "sum": (
-        _CosineEmbeddingLossSum,
-        _cosine_embedding_loss_sum_forward,
-        _cosine_embedding_loss_sum_composed,
-    ),
-    "none": (
-        _CosineEmbeddingLossNone,
-        _cosine_embedding_loss_none_forward,
-        _cosine_embedding_loss_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def cosine_embedding_loss(
@@ -436,11 +177,11 @@ def cosine_embedding_loss(
         raise rt.explained(
             "cosine_embedding_loss", signature, input1, input2, target, reduction
         )
-    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input1, input2, target = rt.distinct(input1, input2, target)
-    if rt.forward_mode():
-        return composed(input1, input2, target, margin)
-    if not torch.is_grad_enabled():
-        return forward(input1, input2, target, margin)[0]
-    return rt.apply(function, input1, input2, target, margin)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        result = _cosine_embedding_loss_forward(
+            input1, input2, target, margin, reduction
+        )
+        return result[0]
+    return rt.apply(_CosineEmbeddingLoss, input1, input2, target, margin, reduction)[0]

@@ -28,43 +28,9 @@ def _cosine_similarity_forward(x1, x2, dim, eps):
     return output, norm1, norm2
 
 
-def _cosine_similarity_backward(ctx, G):
-    x1, x2, output, norm1, norm2 = ctx.saved_tensors
-    dim = ctx.dim
-    eps = ctx.eps
-    x1, x2, output, norm1, norm2, G = rt.widened(x1, x2, output, norm1, norm2, G)
-    grad_x1 = grad_x2 = None
-    minus_G_output = -G * output
-    clamped_norm1 = norm1.clamp(min=eps)
-    clamped_norm2 = norm2.clamp(min=eps)
-    G_over_norm1_norm2 = G.unsqueeze(dim) / (
-        clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
-    )
-    if ctx.needs_input_grad[0]:
-        norm1_above = norm1 >= eps
-        # grad_norm1[*p,*q]
-        grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
-        grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-        grad_x1 = rt.where(norm1_above.unsqueeze(dim), grad_norm1_x1, 0).addcmul_(
-            G_over_norm1_norm2, x2
-        )
-    if ctx.needs_input_grad[1]:
-        norm2_above = norm2 >= eps
-        # grad_norm2[*p,*q]
-        grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
-        grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-        grad_x2 = rt.where(norm2_above.unsqueeze(dim), grad_norm2_x2, 0).addcmul_(
-            G_over_norm1_norm2, x1
-        )
-    return grad_x1, grad_x2, None, None
-
-
 class _CosineSimilarity(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, dim, eps):
-        return _cosine_similarity_forward(x1, x2, dim, eps)
+    forward = staticmethod(_cosine_similarity_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -80,13 +46,35 @@ class _CosineSimilarity(Function):
     def backward(ctx, G, _grad_norm1, _grad_norm2):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _cosine_similarity_backward(ctx, G)
-        x1, x2, output, _, _ = ctx.saved_tensors
+        x1, x2, output, norm1, norm2 = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
-        x1, x2, output, G = rt.widened(x1, x2, output, G)
         grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            given = rt.widened(x1, x2, output, norm1, norm2, G)
+            x1, x2, output, norm1, norm2, G = given
+            minus_G_output = -G * output
+            clamped_norm1 = norm1.clamp(min=eps)
+            clamped_norm2 = norm2.clamp(min=eps)
+            G_over_norm1_norm2 = G.unsqueeze(dim) / (
+                clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
+            )
+            if ctx.needs_input_grad[0]:
+                norm1_above = norm1 >= eps
+                grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
+                grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
+                grad_x1 = rt.where(
+                    norm1_above.unsqueeze(dim), grad_norm1_x1, 0
+                ).addcmul_(G_over_norm1_norm2, x2)
+            if ctx.needs_input_grad[1]:
+                norm2_above = norm2 >= eps
+                grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
+                grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
+                grad_x2 = rt.where(
+                    norm2_above.unsqueeze(dim), grad_norm2_x2, 0
+                ).addcmul_(G_over_norm1_norm2, x1)
+            return grad_x1, grad_x2, None, None
+        x1, x2, output, G = rt.widened(x1, x2, output, G)
         norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
         minus_G_output = -G * output
         clamped_norm1 = norm1.clamp(min=eps)
@@ -97,7 +85,6 @@ class _CosineSimilarity(Function):
         )
         if ctx.needs_input_grad[0]:
             norm1_above = norm1 >= eps
-            # grad_norm1[*p,*q]
             grad_norm1 = rt.where(
                 norm1_above,
                 minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
@@ -114,7 +101,6 @@ class _CosineSimilarity(Function):
             )
         if ctx.needs_input_grad[1]:
             norm2_above = norm2 >= eps
-            # grad_norm2[*p,*q]
             grad_norm2 = rt.where(
                 norm2_above,
                 minus_G_output / torch.where(norm2_above, clamped_norm2, 1),

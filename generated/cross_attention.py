@@ -84,64 +84,9 @@ def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     return rt.no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
 
 
-def _cross_attention_backward(ctx, G):
-    x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context = ctx.saved_tensors
-    b_shape = ctx.b_shape
-    x_shape = ctx.x_shape
-    memory_shape = ctx.memory_shape
-    Wo_shape = ctx.Wo_shape
-    Wq_shape = ctx.Wq_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
-    x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-    kept = rt.cast(wide, kept)[0]
-    needs = ctx.needs_input_grad
-    needs_grad_V = needs[1] or needs[4]
-    needs_grad_K = needs[1] or needs[3]
-    needs_grad_Q = needs[0] or needs[2]
-    needs_flat_memory = needs[3] or needs[4]
-    needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
-    grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-    b_size = math.prod(b_shape)
-    G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
-    if needs_grads:
-        grad_context = G @ Wo  # grad_context[*b,i,e]
-        one_over_sqrt_Wq_size = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
-        grads = rt.attention_backward(
-            grad_context, Q, K, V, context, kept, one_over_sqrt_Wq_size, None
-        )
-    if needs_flat_memory:
-        memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
-        flat_memory = rt.flatten(memory, 0, 1)
-    if needs_grad_Q:
-        grad_Q = grads[0]  # grad_Q[*b,i,d]
-    if needs_grad_K:
-        grad_K = grads[1]  # grad_K[*b,j,d]
-    if needs_grad_V:
-        grad_V = grads[2]  # grad_V[*b,j,e]
-    if needs[2]:
-        x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
-        grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ rt.flatten(x, 0, 1)
-    if needs[0]:
-        grad_x = (grad_Q @ Wq).reshape(x_shape)
-    if needs[1]:
-        grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
-    if needs[3]:
-        grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_memory
-    if needs[4]:
-        grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
-    if needs[5]:
-        grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
-    return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
-
-
 class _CrossAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, memory, Wq, Wk, Wv, Wo):
-        return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)
+    forward = staticmethod(_cross_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -149,13 +94,7 @@ class _CrossAttention(Function):
         _, kept, Q, K, V, context = result
         ctx.mark_non_differentiable(kept, Q, K, V, context)
         ctx.set_materialize_grads(False)
-        b_shape = x.shape[:-2]
         ctx.low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
-        ctx.b_shape = b_shape
-        ctx.x_shape = x.shape
-        ctx.memory_shape = memory.shape
-        ctx.Wo_shape = Wo.shape
-        ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context)
 
     @staticmethod
@@ -163,13 +102,56 @@ class _CrossAttention(Function):
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 6
+        x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context = ctx.saved_tensors
+        b_shape = x.shape[:-2]
+        x_shape = x.shape
+        memory_shape = memory.shape
+        Wo_shape = Wo.shape
+        Wq_shape = Wq.shape
+        grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         if rt.compiles() or rt.unrecorded(G):
-            return _cross_attention_backward(ctx, G)
-        x, memory, Wq, Wk, Wv, Wo, _, _, _, _, _ = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        x_shape = ctx.x_shape
-        memory_shape = ctx.memory_shape
-        Wo_shape = ctx.Wo_shape
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+            x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
+            kept = rt.cast(wide, kept)[0]
+            needs = ctx.needs_input_grad
+            needs_grad_V = needs[1] or needs[4]
+            needs_grad_K = needs[1] or needs[3]
+            needs_grad_Q = needs[0] or needs[2]
+            needs_flat_memory = needs[3] or needs[4]
+            needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
+            b_size = math.prod(b_shape)
+            G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
+            if needs_grads:
+                grad_context = G @ Wo  # grad_context[*b,i,e]
+                one_over_Wq = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
+                grads = rt.attention_backward(
+                    grad_context, Q, K, V, context, kept, one_over_Wq, None
+                )
+            if needs_flat_memory:
+                memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+                flat_memory = rt.flatten(memory, 0, 1)
+            if needs_grad_Q:
+                grad_Q = grads[0]  # grad_Q[*b,i,d]
+            if needs_grad_K:
+                grad_K = grads[1]  # grad_K[*b,j,d]
+            if needs_grad_V:
+                grad_V = grads[2]  # grad_V[*b,j,e]
+            if needs[2]:
+                x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ rt.flatten(x, 0, 1)
+            if needs[0]:
+                grad_x = (grad_Q @ Wq).reshape(x_shape)
+            if needs[1]:
+                grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
+            if needs[3]:
+                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_memory
+            if needs[4]:
+                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
+            if needs[5]:
+                grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
+            return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
@@ -181,7 +163,6 @@ class _CrossAttention(Function):
         needs_grad_S = needs_grad_Q or needs_grad_K
         needs_V = needs_grad_S or needs[5]
         needs_grad_context = needs_grad_S or needs_grad_V
-        grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         b_size = math.prod(b_shape)
         x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
         memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
@@ -197,13 +178,10 @@ class _CrossAttention(Function):
         if needs_grad_S:
             grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
         if needs_grad_Q:
-            # grad_Q[*b,i,d]
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_K:
-            # grad_K[*b,j,d]
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_V:
             grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]

@@ -48,7 +48,7 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        split_weight_at_target = (
+        split_weight = (
             None
             if weight is None
             else weight.index_select(0, masked_target.flatten()).unflatten(
@@ -62,12 +62,12 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
             if label_smoothing != 0
             else None
         )
-        weight_F_at_target = (
+        split_weight_F = (
             (1 - label_smoothing)
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * split_weight_at_target
+            * split_weight
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
@@ -76,139 +76,21 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
             else input.new_zeros(()).expand(target.shape)
         )
         loss = torch.where(
-            target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
+            target_differs, -(split_weight_F + F_with_label_smoothing), 0
         )
         total = loss.sum()
         count = (
             target_differs.sum(dtype=input.dtype)
             if weight is None
-            else torch.where(target_differs, split_weight_at_target, 0).sum()
+            else torch.where(target_differs, split_weight, 0).sum()
         )
         average = (total / count).to(dtype)
         return average, F, count
 
 
-def _cross_entropy_mean_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        F = rt.log_softmax(input, 1)  # F[n,c,*q]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        split_weight_at_target = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).unflatten(
-                0, target.shape
-            )
-        )
-        label_smoothing_F = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        weight_F_at_target = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * split_weight_at_target
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        loss = torch.where(
-            target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
-        )
-        total = loss.sum()
-        count = (
-            target_differs.sum(dtype=input.dtype)
-            if weight is None
-            else torch.where(target_differs, split_weight_at_target, 0).sum()
-        )
-        return (total / count).to(dtype)
-
-
-def _cross_entropy_mean_backward(ctx, G):
-    target, weight, average, F, count = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, average, F, count, G = rt.widened(weight, average, F, count, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    G_over_count = -(1 - label_smoothing) * G / count
-    flat_target = masked_target.flatten()
-    spread_target2 = target_differs.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        spread_G_weight = (
-            G_over_F_size_count.expand(F.shape)
-            if weight is None
-            else (G_over_F_size_count * weight).unsqueeze(1).expand(F.shape)
-        )
-        spread_G_over_count = (
-            G_over_count
-            if weight is None
-            else (
-                G_over_count
-                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-            ).unsqueeze(1)
-        )
-        G_over_count_with_weight = (
-            spread_G_over_count.expand(spread_target.shape)
-            if weight is None
-            else spread_G_over_count
-        )
-        G_over_count_by_target = rt.scatter_add(
-            spread_G_weight, 1, spread_target, G_over_count_with_weight
-        )
-        grad_input = rt.keep_where_(
-            rt.log_softmax_backward(G_over_count_by_target, F, 1), spread_target2
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        G_sum_of_masked_F = (
-            G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
-            if label_smoothing != 0
-            else None
-        )
-        masked_G = torch.where(target_differs, -G * average / count, 0).reshape(
-            (target.shape[0] * target.shape[1],)
-        )
-        masked_G_over_count = torch.where(
-            target_differs, G_over_count * rt.gather(F, 1, spread_target).squeeze(1), 0
-        ).reshape((target.shape[0] * target.shape[1],))
-        zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
-        grad_weight = (
-            (G_sum_of_masked_F if label_smoothing != 0 else zeros_like_G)
-            .index_add(0, flat_target, masked_G)
-            .index_add(0, flat_target, masked_G_over_count)
-        )
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_mean_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -232,18 +114,75 @@ class _CrossEntropyMean(Function):
     def backward(ctx, G, G_F, _grad_count):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, average, F, _ = ctx.saved_tensors
+        target, weight, average, F, count = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
-        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, average, F, count, G = rt.widened(weight, average, F, count, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            G_over_count = -(1 - label_smoothing) * G / count
+            flat_target = masked_target.flatten()
+            spread_target2 = target_differs.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                spread_G_weight = (
+                    G_over_F_size_count.expand(F.shape)
+                    if weight is None
+                    else (G_over_F_size_count * weight).unsqueeze(1).expand(F.shape)
+                )
+                spread_G_over_count = (
+                    G_over_count
+                    if weight is None
+                    else (
+                        G_over_count
+                        * rt.unflatten(
+                            weight.index_select(0, flat_target), 0, target.shape
+                        )
+                    ).unsqueeze(1)
+                )
+                G_over_count_with_weight = (
+                    spread_G_over_count.expand(spread_target.shape)
+                    if weight is None
+                    else spread_G_over_count
+                )
+                G_over_count_by_target = rt.scatter_add(
+                    spread_G_weight, 1, spread_target, G_over_count_with_weight
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(G_over_count_by_target, F, 1),
+                    spread_target2,
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                G_F = (
+                    G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
+                    if label_smoothing != 0
+                    else None
+                )
+                masked_G_over_count = torch.where(
+                    target_differs, -G * average / count, 0
+                ).reshape((target.shape[0] * target.shape[1],))
+                reshaped_G_over_count = torch.where(
+                    target_differs,
+                    G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
+                ).reshape((target.shape[0] * target.shape[1],))
+                zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
+                grad_weight = (
+                    (G_F if label_smoothing != 0 else zeros_like_G)
+                    .index_add(0, flat_target, masked_G_over_count)
+                    .index_add(0, flat_target, reshaped_G_over_count)
+                )
+            return grad_input, None, grad_weight, None, None
+        weight_shape = ctx.weight_shape
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
@@ -284,12 +223,12 @@ class _CrossEntropyMean(Function):
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            G_sum_of_masked_F = (
+            G_F_with_label_smoothing = (
                 G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
                 if label_smoothing != 0
                 else None
             )
-            masked_G = torch.where(target_differs, -G * average / count, 0).reshape(
+            reshaped_G = torch.where(target_differs, -G * average / count, 0).reshape(
                 (target.shape[0] * target.shape[1],)
             )
             reshaped_G_over_count = torch.where(
@@ -299,8 +238,8 @@ class _CrossEntropyMean(Function):
             ).reshape((target.shape[0] * target.shape[1],))
             zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
             grad_weight = (
-                (G_sum_of_masked_F if label_smoothing != 0 else zeros_like_G)
-                .index_add(0, flat_target, masked_G)
+                (G_F_with_label_smoothing if label_smoothing != 0 else zeros_like_G)
+                .index_add(0, flat_target, reshaped_G)
                 .index_add(0, flat_target, reshaped_G_over_count)
             )
         return grad_input, None, grad_weight, None, None
@@ -325,19 +264,19 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
             if label_smoothing != 0
             else None
         )
-        split_weight_at_target = (
+        split_weight = (
             None
             if weight is None
             else weight.index_select(0, masked_target.flatten()).unflatten(
                 0, target.shape
             )
         )
-        weight_F_at_target = (
+        split_weight_F = (
             (1 - label_smoothing)
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * split_weight_at_target
+            * split_weight
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
@@ -346,123 +285,15 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
             else input.new_zeros(()).expand(target.shape)
         )
         loss = torch.where(
-            target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
+            target_differs, -(split_weight_F + F_with_label_smoothing), 0
         )
         total = loss.sum().to(dtype)
         return total, F
 
 
-def _cross_entropy_sum_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        F = rt.log_softmax(input, 1)  # F[n,c,*q]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        split_weight_at_target = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).unflatten(
-                0, target.shape
-            )
-        )
-        weight_F_at_target = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * split_weight_at_target
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        loss = torch.where(
-            target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
-        )
-        return loss.sum().to(dtype)
-
-
-def _cross_entropy_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    G_over_F_size = -label_smoothing * G / F.shape[1]
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    flat_target = masked_target.flatten()
-    label_smoothing_G = -(1 - label_smoothing) * G
-    spread_target2 = target_differs.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        spread_G_weight = (
-            G_over_F_size.expand(F.shape)
-            if weight is None
-            else (G_over_F_size * weight).unsqueeze(1).expand(F.shape)
-        )
-        spread_G_weight_with_target = (
-            label_smoothing_G
-            if weight is None
-            else (
-                label_smoothing_G
-                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-            ).unsqueeze(1)
-        )
-        G_with_weight = (
-            spread_G_weight_with_target.expand(spread_target.shape)
-            if weight is None
-            else spread_G_weight_with_target
-        )
-        G_by_target = rt.scatter_add(spread_G_weight, 1, spread_target, G_with_weight)
-        grad_input = rt.keep_where_(
-            rt.log_softmax_backward(G_by_target, F, 1), spread_target2
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        G_sum_of_masked_F = (
-            G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
-            if label_smoothing != 0
-            else None
-        )
-        masked_G_F_at_target = torch.where(
-            target_differs,
-            label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-            0,
-        ).reshape((target.shape[0] * target.shape[1],))
-        grad_weight = (
-            G_sum_of_masked_F
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((F.shape[1],))
-        ).index_add(0, flat_target, masked_G_F_at_target)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_sum_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -483,18 +314,70 @@ class _CrossEntropySum(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
-        weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, F, G = rt.widened(weight, F, G)
+            target = target.reshape((input_shape[0], math.prod(q_shape)))
+            G_over_F_size = -label_smoothing * G / F.shape[1]
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            flat_target = masked_target.flatten()
+            label_smoothing_G = -(1 - label_smoothing) * G
+            spread_target2 = target_differs.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                spread_G_weight = (
+                    G_over_F_size.expand(F.shape)
+                    if weight is None
+                    else (G_over_F_size * weight).unsqueeze(1).expand(F.shape)
+                )
+                spread_G_weight2 = (
+                    label_smoothing_G
+                    if weight is None
+                    else (
+                        label_smoothing_G
+                        * rt.unflatten(
+                            weight.index_select(0, flat_target), 0, target.shape
+                        )
+                    ).unsqueeze(1)
+                )
+                G_with_weight = (
+                    spread_G_weight2.expand(spread_target.shape)
+                    if weight is None
+                    else spread_G_weight2
+                )
+                G_by_target = rt.scatter_add(
+                    spread_G_weight, 1, spread_target, G_with_weight
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(G_by_target, F, 1), spread_target2
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                G_F = (
+                    G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
+                    if label_smoothing != 0
+                    else None
+                )
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
+                ).reshape((target.shape[0] * target.shape[1],))
+                grad_weight = (
+                    G_F
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((F.shape[1],))
+                ).index_add(0, flat_target, masked_G_F_at_target)
+            return grad_input, None, grad_weight, None, None
+        weight_shape = ctx.weight_shape
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
         G_over_F_size = -label_smoothing * G / F.shape[1]
         target_differs = target != ignore_index
@@ -515,19 +398,20 @@ class _CrossEntropySum(Function):
                 if weight is None
                 else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
-            masked_G_split_weight = (
+            masked_G = (
                 torch.where(target_differs, label_smoothing_G, 0)
                 if weight is None
                 else torch.where(target_differs, label_smoothing_G * split_weight, 0)
             )
-            spread_G = masked_G_split_weight.unsqueeze(1)
+            spread_masked_G = masked_G.unsqueeze(1)
             grad_F = rt.add_cotangent(
-                rt.scatter_add(masked_G_full_weight, 1, spread_target, spread_G), G_F
+                rt.scatter_add(masked_G_full_weight, 1, spread_target, spread_masked_G),
+                G_F,
             )
             grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            G_sum_of_masked_F = (
+            G_F_with_label_smoothing = (
                 G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
                 if label_smoothing != 0
                 else None
@@ -538,7 +422,7 @@ class _CrossEntropySum(Function):
                 0,
             ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
-                G_sum_of_masked_F
+                G_F_with_label_smoothing
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
             ).index_add(0, flat_target, masked_G_F_at_target)
@@ -564,19 +448,19 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
             if label_smoothing != 0
             else None
         )
-        split_weight_at_target = (
+        split_weight = (
             None
             if weight is None
             else weight.index_select(0, masked_target.flatten()).unflatten(
                 0, target.shape
             )
         )
-        weight_F_at_target = (
+        split_weight_F = (
             (1 - label_smoothing)
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * split_weight_at_target
+            * split_weight
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
         F_with_label_smoothing = (
@@ -585,131 +469,16 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
             else input.new_zeros(()).expand(target.shape)
         )
         loss = rt.no_view(
-            torch.where(
-                target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
-            )
+            torch.where(target_differs, -(split_weight_F + F_with_label_smoothing), 0)
             .reshape((input_shape[0], *q_shape))
             .to(dtype),
         )
         return loss, F
 
 
-def _cross_entropy_none_composed(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        F = rt.log_softmax(input, 1)  # F[n,c,*q]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        split_weight_at_target = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).unflatten(
-                0, target.shape
-            )
-        )
-        weight_F_at_target = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * split_weight_at_target
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        return rt.no_view(
-            torch.where(
-                target_differs, -(weight_F_at_target + F_with_label_smoothing), 0
-            )
-            .reshape((input_shape[0], *q_shape))
-            .to(dtype),
-        )
-
-
-def _cross_entropy_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    weight_shape = ctx.weight_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    q_size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], q_size))
-    G = G.reshape((input_shape[0], q_size))
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    flat_target = masked_target.flatten()
-    label_smoothing_G = -(1 - label_smoothing) * G
-    spread_target2 = target_differs.unsqueeze(1)
-    minus_label_smoothing = -label_smoothing
-    if ctx.needs_input_grad[0]:
-        G_weight = (
-            label_smoothing_G
-            if weight is None
-            else label_smoothing_G
-            * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-        )
-        spread_G_weight = G_weight.unsqueeze(1)
-        full_weight = (
-            G.new_full((), 1).expand(weight_shape) if weight is None else weight
-        )
-        label_smoothing_over_F = (
-            minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
-        )
-        label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
-        scatter_add = rt.scatter_add_(
-            label_smoothing_G2, 1, spread_target, spread_G_weight
-        )
-        grad_input = rt.keep_where_(
-            rt.log_softmax_backward(scatter_add, F, 1), spread_target2
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        masked_G_F_at_target = torch.where(
-            target_differs,
-            label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-            0,
-        ).reshape((target.shape[0] * target.shape[1],))
-        masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
-        sum_of_F = (
-            torch.where(spread_target2, F, 0).mul_(masked_G).sum((0, 2))
-            if label_smoothing != 0
-            else None
-        )
-        grad_weight = (
-            minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_F
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((F.shape[1],))
-        ).index_add(0, flat_target, masked_G_F_at_target)
-    return grad_input, None, grad_weight, None, None
-
-
 class _CrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index, label_smoothing):
-        return _cross_entropy_none_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -730,18 +499,67 @@ class _CrossEntropyNone(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_shape = ctx.q_shape
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, F, G = rt.widened(weight, F, G)
+            q_size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], q_size))
+            G = G.reshape((input_shape[0], q_size))
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            flat_target = masked_target.flatten()
+            label_smoothing_G = -(1 - label_smoothing) * G
+            spread_target2 = target_differs.unsqueeze(1)
+            minus_label_smoothing = -label_smoothing
+            if ctx.needs_input_grad[0]:
+                G_weight = (
+                    label_smoothing_G
+                    if weight is None
+                    else label_smoothing_G
+                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                )
+                spread_G_weight = G_weight.unsqueeze(1)
+                full_weight = (
+                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
+                )
+                label_smoothing_over_F = (
+                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
+                )
+                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
+                scatter_add = rt.scatter_add_(
+                    label_smoothing_G2, 1, spread_target, spread_G_weight
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
+                ).reshape((target.shape[0] * target.shape[1],))
+                masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+                sum_of_F = (
+                    torch.where(spread_target2, F, 0).mul_(masked_G).sum((0, 2))
+                    if label_smoothing != 0
+                    else None
+                )
+                grad_weight = (
+                    minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_F
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((F.shape[1],))
+                ).index_add(0, flat_target, masked_G_F_at_target)
+            return grad_input, None, grad_weight, None, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
         G = G.reshape((input_shape[0], q_size))
@@ -798,17 +616,9 @@ class _CrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _CrossEntropyMean,
-        _cross_entropy_mean_forward,
-        _cross_entropy_mean_composed,
-    ),
-    "sum": (_CrossEntropySum, _cross_entropy_sum_forward, _cross_entropy_sum_composed),
-    "none": (
-        _CrossEntropyNone,
-        _cross_entropy_none_forward,
-        _cross_entropy_none_composed,
-    ),
+    "mean": (_CrossEntropyMean, _cross_entropy_mean_forward),
+    "sum": (_CrossEntropySum, _cross_entropy_sum_forward),
+    "none": (_CrossEntropyNone, _cross_entropy_none_forward),
 }
 
 
@@ -863,11 +673,9 @@ def cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
-    if rt.forward_mode():
-        return composed(input, target, weight, ignore_index, label_smoothing)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(input, target, weight, ignore_index, label_smoothing)[0]
     return rt.apply(function, input, target, weight, ignore_index, label_smoothing)[0]

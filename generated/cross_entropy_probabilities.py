@@ -41,54 +41,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_entropy_probabilities_mean_forward(input, target, weight, label_smoothing):
-    if rt.unrecorded(input, target, weight):
-        return _cross_entropy_probabilities_mean_forward_in_place(
-            input, target, weight, label_smoothing
-        )
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
-        input.shape[1] or math.nan
-    )
-    loss = (
-        -(F * target_plus_label_smoothing).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
-    )
-    average = loss.mean().to(dtype)
-    return average, F
+def _cross_entropy_probabilities_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _cross_entropy_probabilities_mean_composed(input, target, weight, label_smoothing):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
-        input.shape[1] or math.nan
-    )
-    loss = (
-        -(F * target_plus_label_smoothing).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
-    )
-    return loss.mean().to(dtype)
-
-
-def _cross_entropy_probabilities_mean_forward_in_place(
-    input, target, weight, label_smoothing
+def _cross_entropy_probabilities_forward(
+    input, target, weight, reduction, label_smoothing
 ):
+    reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
@@ -97,451 +61,33 @@ def _cross_entropy_probabilities_mean_forward_in_place(
     input = input.reshape((input_shape[0], input_shape[1], q_size))
     target = target.reshape((input_shape[0], input_shape[1], q_size))
     F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
-        label_smoothing / (input.shape[1] or math.nan)
-    )
-    loss = (
-        -target_plus_label_smoothing.mul_(F).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F).mul_(target_plus_label_smoothing).sum(1)
-    )
-    average = loss.mean().to(dtype)
-    return average, F
-
-
-def _cross_entropy_probabilities_mean_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = rt.widened(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    one_minus_label_smoothing = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        label_smoothing_plus_label_smoothing = (
-            one_minus_label_smoothing * target
-        ).add_(label_smoothing / (target.shape[1] or math.nan))
-        minus_G = -G
-    if ctx.needs_input_grad[0]:
-        minus_G_weight = minus_G if weight is None else minus_G * weight.unsqueeze(1)
-        minus_G_over_count = minus_G_weight / (target.shape[0] * target.shape[2])
-        # grad_F[n,c,*q]
-        grad_F = (
-            minus_G_over_count * label_smoothing_plus_label_smoothing
-            if ctx.needs_input_grad[2]
-            else label_smoothing_plus_label_smoothing.mul_(minus_G_over_count)
-        )
-        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        label_smoothing_G = (
-            -one_minus_label_smoothing * G
-            if weight is None
-            else -one_minus_label_smoothing * G * weight.unsqueeze(1)
-        )
-        grad_target = (
-            label_smoothing_G / (target.shape[0] * target.shape[2]) * F
-        ).reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        grad_weight = (
-            minus_G
-            / (target.shape[0] * target.shape[2])
-            * label_smoothing_plus_label_smoothing.mul_(F).sum((0, 2))
-        )
-    return grad_input, grad_target, grad_weight, None
-
-
-class _CrossEntropyProbabilitiesMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_mean_forward(
-            input, target, weight, label_smoothing
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
-        average, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            target,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            F,
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_probabilities_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        grad_input = grad_target = grad_weight = None
-        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        one_minus_label_smoothing = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            label_smoothing_plus_label_smoothing = (
-                one_minus_label_smoothing * target
-                + label_smoothing / (target.shape[1] or math.nan)
-            )
-            minus_G = -G
-        if ctx.needs_input_grad[0]:
-            minus_G_weight = (
-                minus_G if weight is None else minus_G * weight.unsqueeze(1)
-            )
-            # grad_F[n,c,*q]
-            grad_F = rt.add_cotangent(
-                minus_G_weight
-                / (target.shape[0] * target.shape[2])
-                * label_smoothing_plus_label_smoothing,
-                G_F,
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            label_smoothing_G = (
-                -one_minus_label_smoothing * G
-                if weight is None
-                else -one_minus_label_smoothing * G * weight.unsqueeze(1)
-            )
-            grad_target = (
-                label_smoothing_G / (target.shape[0] * target.shape[2]) * F
-            ).reshape(target_shape)
-        if ctx.needs_input_grad[2]:
-            grad_weight = (
-                minus_G
-                / (target.shape[0] * target.shape[2])
-                * (F * label_smoothing_plus_label_smoothing).sum((0, 2))
-            )
-        return grad_input, grad_target, grad_weight, None
-
-
-def _cross_entropy_probabilities_sum_forward(input, target, weight, label_smoothing):
-    if rt.unrecorded(input, target, weight):
-        return _cross_entropy_probabilities_sum_forward_in_place(
-            input, target, weight, label_smoothing
-        )
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
-        input.shape[1] or math.nan
-    )
-    loss = (
-        -(F * target_plus_label_smoothing).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
-    )
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-def _cross_entropy_probabilities_sum_composed(input, target, weight, label_smoothing):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
-        input.shape[1] or math.nan
-    )
-    loss = (
-        -(F * target_plus_label_smoothing).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F * target_plus_label_smoothing).sum(1)
-    )
-    return loss.sum().to(dtype)
-
-
-def _cross_entropy_probabilities_sum_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
-        label_smoothing / (input.shape[1] or math.nan)
-    )
-    loss = (
-        -target_plus_label_smoothing.mul_(F).sum(1)
-        if weight is None
-        else -(weight.unsqueeze(1) * F).mul_(target_plus_label_smoothing).sum(1)
-    )
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-def _cross_entropy_probabilities_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = rt.widened(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    one_minus_label_smoothing = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        label_smoothing_plus_label_smoothing = (
-            one_minus_label_smoothing * target
-        ).add_(label_smoothing / (target.shape[1] or math.nan))
-        minus_G = -G
-    if ctx.needs_input_grad[0]:
-        # grad_F[n,c,*q]
-        grad_F = (
-            minus_G * label_smoothing_plus_label_smoothing
-            if weight is None
-            else minus_G * weight.unsqueeze(1) * label_smoothing_plus_label_smoothing
-        )
-        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        label_smoothing_G = (
-            -one_minus_label_smoothing * G * F
-            if weight is None
-            else -one_minus_label_smoothing * G * weight.unsqueeze(1) * F
-        )
-        grad_target = label_smoothing_G.reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        grad_weight = minus_G * label_smoothing_plus_label_smoothing.mul_(F).sum((0, 2))
-    return grad_input, grad_target, grad_weight, None
-
-
-class _CrossEntropyProbabilitiesSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_sum_forward(
-            input, target, weight, label_smoothing
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            F,
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_probabilities_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        grad_input = grad_target = grad_weight = None
-        one_minus_label_smoothing = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape(
-                (input_shape[0], input_shape[1], math.prod(q_shape))
-            )
-            label_smoothing_plus_label_smoothing = (
-                one_minus_label_smoothing * target
-                + label_smoothing / (target.shape[1] or math.nan)
-            )
-            minus_G = -G
-        if ctx.needs_input_grad[0]:
-            # grad_F[n,c,*q]
-            grad_F = (
-                rt.add_cotangent(minus_G * label_smoothing_plus_label_smoothing, G_F)
-                if weight is None
-                else rt.add_cotangent(
-                    minus_G
-                    * weight.unsqueeze(1)
-                    * label_smoothing_plus_label_smoothing,
-                    G_F,
-                )
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            label_smoothing_G = (
-                -one_minus_label_smoothing * G * F
-                if weight is None
-                else -one_minus_label_smoothing * G * weight.unsqueeze(1) * F
-            )
-            grad_target = label_smoothing_G.reshape(target_shape)
-        if ctx.needs_input_grad[2]:
-            grad_weight = minus_G * (F * label_smoothing_plus_label_smoothing).sum(
-                (0, 2)
-            )
-        return grad_input, grad_target, grad_weight, None
-
-
-def _cross_entropy_probabilities_none_forward(input, target, weight, label_smoothing):
-    if rt.unrecorded(input, target, weight):
-        return _cross_entropy_probabilities_none_forward_in_place(
-            input, target, weight, label_smoothing
-        )
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
-        input.shape[1] or math.nan
+    target_plus_label_smoothing = reuse.add(
+        (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
     )
     weight_F = F if weight is None else weight.unsqueeze(1) * F
-    loss = rt.no_view(
-        (-(weight_F * target_plus_label_smoothing).sum(1))
-        .reshape((input_shape[0], *q_shape))
-        .to(dtype),
+    loss = (-reuse.mul(target_plus_label_smoothing, weight_F).sum(1)).reshape(
+        (input_shape[0], *q_shape)
     )
+    loss = rt.no_view(_cross_entropy_probabilities_reduced(loss, reduction).to(dtype))
     return loss, F
 
 
-def _cross_entropy_probabilities_none_composed(input, target, weight, label_smoothing):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    target_plus_label_smoothing = (1 - label_smoothing) * target + label_smoothing / (
-        input.shape[1] or math.nan
-    )
-    weight_F = F if weight is None else weight.unsqueeze(1) * F
-    return rt.no_view(
-        (-(weight_F * target_plus_label_smoothing).sum(1))
-        .reshape((input_shape[0], *q_shape))
-        .to(dtype),
-    )
-
-
-def _cross_entropy_probabilities_none_forward_in_place(
-    input, target, weight, label_smoothing
-):
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = ((1 - label_smoothing) * target).add_(
-        label_smoothing / (input.shape[1] or math.nan)
-    )
-    weight_F = F if weight is None else weight.unsqueeze(1) * F
-    loss = rt.no_view(
-        (-target_plus_label_smoothing.mul_(weight_F).sum(1))
-        .reshape((input_shape[0], *q_shape))
-        .to(dtype),
-    )
-    return loss, F
-
-
-def _cross_entropy_probabilities_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    label_smoothing = ctx.label_smoothing
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    target, weight, F, G = rt.widened(target, weight, F, G)
-    grad_input = grad_target = grad_weight = None
-    q_size = math.prod(q_shape)
-    G = G.reshape((input_shape[0], q_size))
-    one_minus_label_smoothing = 1 - label_smoothing
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        target = target.reshape((input_shape[0], input_shape[1], q_size))
-        label_smoothing_plus_label_smoothing = (
-            one_minus_label_smoothing * target
-        ).add_(label_smoothing / (target.shape[1] or math.nan))
-    if ctx.needs_input_grad[0]:
-        # grad_F[n,c,*q]
-        grad_F = (
-            -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
-            if weight is None
-            else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(
-                label_smoothing_plus_label_smoothing
-            )
-        )
-        grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        label_smoothing_weight = (
-            -one_minus_label_smoothing * G.unsqueeze(1) * F
-            if weight is None
-            else (
-                -one_minus_label_smoothing * weight.unsqueeze(1) * G.unsqueeze(1)
-            ).mul_(F)
-        )
-        grad_target = label_smoothing_weight.reshape(target_shape)
-    if ctx.needs_input_grad[2]:
-        grad_weight = (
-            -(G.unsqueeze(1) * F).mul_(label_smoothing_plus_label_smoothing).sum((0, 2))
-        )
-    return grad_input, grad_target, grad_weight, None
-
-
-class _CrossEntropyProbabilitiesNone(Function):
+class _CrossEntropyProbabilities(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, label_smoothing):
-        return _cross_entropy_probabilities_none_forward(
-            input, target, weight, label_smoothing
-        )
+    forward = staticmethod(_cross_entropy_probabilities_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, label_smoothing = inputs
+        input, target, weight, reduction, label_smoothing = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
+        loss_shape = (input.shape[0], *input.shape[2:])
         ctx.label_smoothing = label_smoothing
+        ctx.reduction = reduction
         ctx.q_shape = q_shape
+        ctx.loss_shape = loss_shape
         ctx.input_shape = input.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
@@ -553,18 +99,59 @@ class _CrossEntropyProbabilitiesNone(Function):
     @staticmethod
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _cross_entropy_probabilities_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
+            return (None,) * 5
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
+        reduction = ctx.reduction
         q_shape = ctx.q_shape
+        loss_shape = ctx.loss_shape
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         grad_input = grad_target = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            target, weight, F, G = rt.widened(target, weight, F, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            q_size = math.prod(q_shape)
+            G = G.reshape((input_shape[0], q_size))
+            one_minus_label_smoothing = 1 - label_smoothing
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                target = target.reshape((input_shape[0], input_shape[1], q_size))
+                label_smoothing_plus_label_smoothing = (
+                    one_minus_label_smoothing * target
+                ).add_(label_smoothing / (target.shape[1] or math.nan))
+            if ctx.needs_input_grad[0]:
+                grad_F = (
+                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
+                    if weight is None
+                    else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(
+                        label_smoothing_plus_label_smoothing
+                    )
+                )
+                grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                label_smoothing_weight = (
+                    -one_minus_label_smoothing * G.unsqueeze(1) * F
+                    if weight is None
+                    else (
+                        -one_minus_label_smoothing
+                        * weight.unsqueeze(1)
+                        * G.unsqueeze(1)
+                    ).mul_(F)
+                )
+                grad_target = label_smoothing_weight.reshape(target_shape)
+            if ctx.needs_input_grad[2]:
+                grad_weight = (
+                    -(G.unsqueeze(1) * F)
+                    .mul_(label_smoothing_plus_label_smoothing)
+                    .sum((0, 2))
+                )
+            return grad_input, grad_target, grad_weight, None, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         q_size = math.prod(q_shape)
         G = G.reshape((input_shape[0], q_size))
         one_minus_label_smoothing = 1 - label_smoothing
@@ -575,7 +162,6 @@ class _CrossEntropyProbabilitiesNone(Function):
                 + label_smoothing / (target.shape[1] or math.nan)
             )
         if ctx.needs_input_grad[0]:
-            # grad_F[n,c,*q]
             grad_F = (
                 rt.add_cotangent(
                     -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
@@ -604,26 +190,10 @@ class _CrossEntropyProbabilitiesNone(Function):
             grad_weight = -(
                 G.unsqueeze(1) * F * label_smoothing_plus_label_smoothing
             ).sum((0, 2))
-        return grad_input, grad_target, grad_weight, None
+        return grad_input, grad_target, grad_weight, None, None
 
 
-_OPTIONS = {
-    "mean": (
-        _CrossEntropyProbabilitiesMean,
-        _cross_entropy_probabilities_mean_forward,
-        _cross_entropy_probabilities_mean_composed,
-    ),
-    "sum": (
-        _CrossEntropyProbabilitiesSum,
-        _cross_entropy_probabilities_sum_forward,
-        _cross_entropy_probabilities_sum_composed,
-    ),
-    "none": (
-        _CrossEntropyProbabilitiesNone,
-        _cross_entropy_probabilities_none_forward,
-        _cross_entropy_probabilities_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def cross_entropy_probabilities(
@@ -669,11 +239,14 @@ def cross_entropy_probabilities(
             label_smoothing,
             reduction,
         )
-    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
-    if rt.forward_mode():
-        return composed(input, target, weight, label_smoothing)
-    if not torch.is_grad_enabled():
-        return forward(input, target, weight, label_smoothing)[0]
-    return rt.apply(function, input, target, weight, label_smoothing)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        result = _cross_entropy_probabilities_forward(
+            input, target, weight, reduction, label_smoothing
+        )
+        return result[0]
+    result = rt.apply(
+        _CrossEntropyProbabilities, input, target, weight, reduction, label_smoothing
+    )
+    return result[0]

@@ -36,10 +36,7 @@ def _cumprod_forward(A, dim):
 
 class _Cumprod(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _cumprod_forward(A, dim)
+    forward = staticmethod(_cumprod_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

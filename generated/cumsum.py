@@ -22,10 +22,7 @@ def _cumsum_forward(A, dim):
 
 class _Cumsum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _cumsum_forward(A, dim)
+    forward = staticmethod(_cumsum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -32,10 +32,7 @@ def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
 
 class _DepthwiseConv1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, stride, padding, dilation):
-        return _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation)
+    forward = staticmethod(_depthwise_conv1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

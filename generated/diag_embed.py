@@ -20,10 +20,7 @@ def _diag_embed_forward(input):
 
 class _DiagEmbed(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _diag_embed_forward(input)
+    forward = staticmethod(_diag_embed_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -40,7 +40,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _dice_loss_mean_forward(input, target, smooth):
+def _dice_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _dice_loss_forward(input, target, smooth, reduction):
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
@@ -53,322 +61,64 @@ def _dice_loss_mean_forward(input, target, smooth):
     u = 2 * found + smooth
     both = target.sum(1) + probability.sum(1)  # both[n]
     loss = 1 - u / (both + smooth)
-    average = loss.mean().to(dtype)
-    return average, u, both
-
-
-def _dice_loss_mean_composed(input, target, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    both = target.sum(1) + probability.sum(1)  # both[n]
-    loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.mean().to(dtype)
-
-
-def _dice_loss_mean_backward(ctx, G):
-    input, target, u, both = ctx.saved_tensors
-    smooth = ctx.smooth
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u, both, G = rt.widened(input, target, u, both, G)
-    grad_input = grad_target = None
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    both_plus_smooth = both + smooth
-    grad_both = G * u / (input.shape[0] * both_plus_smooth.square())  # grad_both[n]
-    probability = input.sigmoid()  # probability[n,*q]
-    G_over_both = 2 * G / (input.shape[0] * both_plus_smooth.unsqueeze(1))
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], q_size))
-        grad_both_plus_G_over_both_target = torch.addcmul(
-            grad_both.unsqueeze(1), G_over_both, target, value=-1
-        )
-        grad_input = torch.ops.aten.sigmoid_backward(
-            grad_both_plus_G_over_both_target,
-            probability,
-            grad_input=grad_both_plus_G_over_both_target,
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        grad_target = (grad_both.unsqueeze(1) - probability.mul_(G_over_both)).reshape(
-            target_shape
-        )
-    return grad_input, grad_target, None
-
-
-class _DiceLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, smooth):
-        return _dice_loss_mean_forward(input, target, smooth)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, smooth = inputs
-        _, u, both = output
-        ctx.mark_non_differentiable(u, both)
-        ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
-        ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, u, both)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u, _grad_both):
-        if G is None:
-            return (None,) * 3
-        if rt.unrecorded(G):
-            return _dice_loss_mean_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()  # probability[n,*q]
-        found = (target * probability).sum(1)  # found[n]
-        both = target.sum(1) + probability.sum(1)  # both[n]
-        both_plus_smooth = both + smooth
-        # grad_both[n]
-        grad_both = (
-            G * (2 * found + smooth) / (input.shape[0] * both_plus_smooth.square())
-        )
-        G_over_both = 2 * G / (input.shape[0] * both_plus_smooth.unsqueeze(1))
-        if ctx.needs_input_grad[0]:
-            grad_input = (
-                probability
-                * (1 - probability)
-                * (grad_both.unsqueeze(1) - G_over_both * target)
-            ).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = (grad_both.unsqueeze(1) - G_over_both * probability).reshape(
-                target_shape
-            )
-        return grad_input, grad_target, None
-
-
-def _dice_loss_sum_forward(input, target, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)  # both[n]
-    loss = 1 - u / (both + smooth)
-    total = loss.sum().to(dtype)
-    return total, u, both
-
-
-def _dice_loss_sum_composed(input, target, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    both = target.sum(1) + probability.sum(1)  # both[n]
-    loss = 1 - (2 * found + smooth) / (both + smooth)
-    return loss.sum().to(dtype)
-
-
-def _dice_loss_sum_backward(ctx, G):
-    input, target, u, both = ctx.saved_tensors
-    smooth = ctx.smooth
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u, both, G = rt.widened(input, target, u, both, G)
-    grad_input = grad_target = None
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    both_plus_smooth = both + smooth
-    grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
-    probability = input.sigmoid()  # probability[n,*q]
-    twice_G_over_both = 2 * G / both_plus_smooth.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], q_size))
-        grad_both_plus_G_target = torch.addcmul(
-            grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
-        )
-        grad_input = torch.ops.aten.sigmoid_backward(
-            grad_both_plus_G_target, probability, grad_input=grad_both_plus_G_target
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
-        ).reshape(target_shape)
-    return grad_input, grad_target, None
-
-
-class _DiceLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, smooth):
-        return _dice_loss_sum_forward(input, target, smooth)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, smooth = inputs
-        _, u, both = output
-        ctx.mark_non_differentiable(u, both)
-        ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
-        ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, u, both)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u, _grad_both):
-        if G is None:
-            return (None,) * 3
-        if rt.unrecorded(G):
-            return _dice_loss_sum_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()  # probability[n,*q]
-        found = (target * probability).sum(1)  # found[n]
-        both = target.sum(1) + probability.sum(1)  # both[n]
-        both_plus_smooth = both + smooth
-        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()  # grad_both[n]
-        twice_G_over_both = 2 * G / both_plus_smooth.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            grad_input = (
-                probability
-                * (1 - probability)
-                * (grad_both.unsqueeze(1) - twice_G_over_both * target)
-            ).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                grad_both.unsqueeze(1) - twice_G_over_both * probability
-            ).reshape(target_shape)
-        return grad_input, grad_target, None
-
-
-def _dice_loss_none_forward(input, target, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)  # both[n]
-    loss = (1 - u / (both + smooth)).to(dtype)
+    loss = _dice_loss_reduced(loss, reduction).to(dtype)
     return loss, u, both
 
 
-def _dice_loss_none_composed(input, target, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    both = target.sum(1) + probability.sum(1)  # both[n]
-    return (1 - (2 * found + smooth) / (both + smooth)).to(dtype)
-
-
-def _dice_loss_none_backward(ctx, G):
-    input, target, u, both = ctx.saved_tensors
-    smooth = ctx.smooth
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u, both, G = rt.widened(input, target, u, both, G)
-    grad_input = grad_target = None
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    both_plus_smooth = both + smooth
-    grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
-    probability = input.sigmoid()  # probability[n,*q]
-    twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], q_size))
-        grad_both_plus_G_target = torch.addcmul(
-            grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
-        )
-        grad_input = torch.ops.aten.sigmoid_backward(
-            grad_both_plus_G_target, probability, grad_input=grad_both_plus_G_target
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        grad_target = (
-            grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
-        ).reshape(target_shape)
-    return grad_input, grad_target, None
-
-
-class _DiceLossNone(Function):
+class _DiceLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, smooth):
-        return _dice_loss_none_forward(input, target, smooth)
+    forward = staticmethod(_dice_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, smooth = inputs
+        input, target, smooth, reduction = inputs
         _, u, both = output
         ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, u, both)
 
     @staticmethod
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
-            return (None,) * 3
-        if rt.unrecorded(G):
-            return _dice_loss_none_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+            return (None,) * 4
+        input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = rt.widened(input, target, G)
+        reduction = ctx.reduction
+        q_shape = input.shape[1:]
+        loss_shape = (input.shape[0],)
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
+        if rt.unrecorded(G):
+            input, target, u, both, G = rt.widened(input, target, u, both, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            q_size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], q_size))
+            both_plus_smooth = both + smooth
+            grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
+            probability = input.sigmoid()  # probability[n,*q]
+            twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], q_size))
+                grad_both_plus_G_target = torch.addcmul(
+                    grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
+                )
+                grad_input = torch.ops.aten.sigmoid_backward(
+                    grad_both_plus_G_target,
+                    probability,
+                    grad_input=grad_both_plus_G_target,
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                grad_target = (
+                    grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
+                ).reshape(target_shape)
+            return grad_input, grad_target, None, None
+        input, target, G = rt.widened(input, target, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
@@ -388,14 +138,10 @@ class _DiceLossNone(Function):
             grad_target = (
                 grad_both.unsqueeze(1) - twice_G_over_both * probability
             ).reshape(target_shape)
-        return grad_input, grad_target, None
+        return grad_input, grad_target, None, None
 
 
-_OPTIONS = {
-    "mean": (_DiceLossMean, _dice_loss_mean_forward, _dice_loss_mean_composed),
-    "sum": (_DiceLossSum, _dice_loss_sum_forward, _dice_loss_sum_composed),
-    "none": (_DiceLossNone, _dice_loss_none_forward, _dice_loss_none_composed),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def dice_loss(
@@ -420,11 +166,8 @@ def dice_loss(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
         raise rt.explained("dice_loss", signature, input, target, reduction)
-    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
-    if rt.forward_mode():
-        return composed(input, target, smooth)
-    if not torch.is_grad_enabled():
-        return forward(input, target, smooth)[0]
-    return rt.apply(function, input, target, smooth)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _dice_loss_forward(input, target, smooth, reduction)[0]
+    return rt.apply(_DiceLoss, input, target, smooth, reduction)[0]

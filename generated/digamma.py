@@ -22,10 +22,7 @@ def _digamma_forward(A):
 
 class _Digamma(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _digamma_forward(A)
+    forward = staticmethod(_digamma_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

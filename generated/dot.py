@@ -23,10 +23,7 @@ def _dot_forward(A, B):
 
 class _Dot(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _dot_forward(A, B)
+    forward = staticmethod(_dot_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -25,20 +25,9 @@ def _elu_forward(input, alpha):
     return torch.nn.functional.elu(input, alpha).to(dtype)
 
 
-def _elu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    alpha = ctx.alpha
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1, False, input)
-    return grad_input, None
-
-
 class _Elu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, alpha):
-        return _elu_forward(input, alpha)
+    forward = staticmethod(_elu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -48,10 +37,12 @@ class _Elu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _elu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         alpha = ctx.alpha
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1, False, input)
+            return grad_input, None
         input, G = rt.widened(input, G)
         grad_input = G * rt.where(input > 0, 1, alpha * input.clamp(max=0).exp())
         return grad_input, None

@@ -24,45 +24,27 @@ def _embedding_forward(input, weight):
     )
 
 
-def _embedding_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    weight_shape = ctx.weight_shape
-    G = rt.widened(G)[0]
-    p_size = math.prod(p_shape)
-    input = input.reshape((p_size,))
-    G = G.reshape((p_size, weight_shape[1]))
-    grad_weight = G.new_zeros(weight_shape).index_add_(0, input, G)
-    return None, grad_weight
-
-
 class _Embedding(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_forward(input, weight)
+    forward = staticmethod(_embedding_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight = inputs
-        p_shape = input.shape
-        ctx.p_shape = p_shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _embedding_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
+        p_shape = input.shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         p_size = math.prod(p_shape)
         input = input.reshape((p_size,))
         G = G.reshape((p_size, weight_shape[1]))
-        grad_weight = G.new_zeros(weight_shape).index_add(0, input, G)
+        grad_weight = reuse.index_add(G.new_zeros(weight_shape), 0, input, G)
         return None, grad_weight
 
 

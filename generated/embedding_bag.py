@@ -37,28 +37,9 @@ def _embedding_bag_mean_forward(input, weight):
     return average.to(dtype)
 
 
-def _embedding_bag_mean_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    weight_shape = ctx.weight_shape
-    G = rt.widened(G)[0]
-    reshaped_G = (
-        G.unsqueeze(1)
-        .expand((input.shape[0], input.shape[1], G.shape[1]))
-        .reshape((input.shape[0] * input.shape[1], G.shape[1]))
-    )
-    reshaped_G_by_input = G.new_zeros(weight_shape).index_add_(
-        0, input.flatten(), reshaped_G
-    )
-    grad_weight = reshaped_G_by_input.div_(input.shape[1])
-    return None, grad_weight
-
-
 class _EmbeddingBagMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_bag_mean_forward(input, weight)
+    forward = staticmethod(_embedding_bag_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -68,20 +49,19 @@ class _EmbeddingBagMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _embedding_bag_mean_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         reshaped_G = (
             G.unsqueeze(1)
             .expand((input.shape[0], input.shape[1], G.shape[1]))
             .reshape((input.shape[0] * input.shape[1], G.shape[1]))
         )
-        reshaped_G_by_input = G.new_zeros(weight_shape).index_add(
-            0, input.flatten(), reshaped_G
+        reshaped_G_by_input = reuse.index_add(
+            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_G
         )
-        grad_weight = reshaped_G_by_input / input.shape[1]
+        grad_weight = reuse.div(reshaped_G_by_input, input.shape[1])
         return None, grad_weight
 
 
@@ -92,25 +72,9 @@ def _embedding_bag_sum_forward(input, weight):
     return total.to(dtype)
 
 
-def _embedding_bag_sum_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    weight_shape = ctx.weight_shape
-    G = rt.widened(G)[0]
-    spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-    grad_weight = G.new_zeros(weight_shape).index_add_(
-        0,
-        input.flatten(),
-        spread_G.reshape((input.shape[0] * input.shape[1], G.shape[1])),
-    )
-    return None, grad_weight
-
-
 class _EmbeddingBagSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_bag_sum_forward(input, weight)
+    forward = staticmethod(_embedding_bag_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -120,48 +84,31 @@ class _EmbeddingBagSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _embedding_bag_sum_backward(ctx, G)
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        grad_weight = G.new_zeros(weight_shape).index_add(
-            0,
-            input.flatten(),
-            spread_G.reshape((input.shape[0] * input.shape[1], G.shape[1])),
+        count = input.shape[0] * input.shape[1]
+        reshaped_spread_G = spread_G.reshape((count, G.shape[1]))
+        grad_weight = reuse.index_add(
+            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_spread_G
         )
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
-    max_of_weight_at_input = (
+    max_of_weight = (
         weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
     )
-    largest = max_of_weight_at_input.values
-    winner = max_of_weight_at_input.indices
+    largest = max_of_weight.values
+    winner = max_of_weight.indices
     return largest, winner
-
-
-def _embedding_bag_max_composed(input, weight):
-    weight_at_input = weight.index_select(0, input.flatten()).unflatten(0, input.shape)
-    return weight_at_input.max(1).values
-
-
-def _embedding_bag_max_backward(ctx, G):
-    input, winner = ctx.saved_tensors
-    weight_shape = ctx.weight_shape
-    G = rt.widened(G)[0]
-    grad_weight = G.new_zeros(weight_shape).scatter_add_(0, input.gather(1, winner), G)
-    return None, grad_weight
 
 
 class _EmbeddingBagMax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _embedding_bag_max_forward(input, weight)
+    forward = staticmethod(_embedding_bag_max_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -176,25 +123,20 @@ class _EmbeddingBagMax(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 2
-        if rt.unrecorded(G):
-            return _embedding_bag_max_backward(ctx, G)
         input, winner = ctx.saved_tensors
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
-        grad_weight = G.new_zeros(weight_shape).scatter_add(
-            0, input.gather(1, winner), G
+        reuse = rt.reuse(G)
+        grad_weight = reuse.scatter_add(
+            G.new_zeros(weight_shape), 0, input.gather(1, winner), G
         )
         return None, grad_weight
 
 
 _OPTIONS = {
-    "mean": (
-        _EmbeddingBagMean,
-        _embedding_bag_mean_forward,
-        _embedding_bag_mean_forward,
-    ),
-    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward, _embedding_bag_sum_forward),
-    "max": (_EmbeddingBagMax, _embedding_bag_max_forward, _embedding_bag_max_composed),
+    "mean": (_EmbeddingBagMean, _embedding_bag_mean_forward),
+    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward),
+    "max": (_EmbeddingBagMax, _embedding_bag_max_forward),
 }
 
 
@@ -222,12 +164,10 @@ def embedding_bag(
     ):
         signature = "input[n,t]: int64, weight[v,d]; mode in mean|sum|max"
         raise rt.explained("embedding_bag", signature, input, weight, mode)
-    function, forward, composed = _OPTIONS[mode]
+    function, forward = _OPTIONS[mode]
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
-    if rt.forward_mode():
-        return composed(input, weight)
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = forward(input, weight)
         return result[0] if isinstance(result, tuple) else result
     result = rt.apply(function, input, weight)

@@ -22,19 +22,9 @@ def _erf_forward(A):
     return A.erf().to(dtype)
 
 
-def _erf_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = rt.widened(A, G)
-    grad_A = (2 / math.sqrt(math.pi) * G).mul_(A.square().neg_().exp_())
-    return grad_A
-
-
 class _Erf(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _erf_forward(A)
+    forward = staticmethod(_erf_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -43,11 +33,10 @@ class _Erf(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _erf_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = rt.widened(A, G)
-        grad_A = 2 / math.sqrt(math.pi) * G * (-A.square()).exp()
+        reuse = rt.reuse(G)
+        grad_A = reuse.mul(2 / math.sqrt(math.pi) * G, reuse.exp(reuse.neg(A.square())))
         return grad_A
 
 

@@ -22,19 +22,9 @@ def _erfc_forward(A):
     return A.erfc().to(dtype)
 
 
-def _erfc_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = rt.widened(A, G)
-    grad_A = (-2 / math.sqrt(math.pi) * G).mul_(A.square().neg_().exp_())
-    return grad_A
-
-
 class _Erfc(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _erfc_forward(A)
+    forward = staticmethod(_erfc_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -43,11 +33,12 @@ class _Erfc(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _erfc_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = rt.widened(A, G)
-        grad_A = -2 / math.sqrt(math.pi) * G * (-A.square()).exp()
+        reuse = rt.reuse(G)
+        grad_A = reuse.mul(
+            -2 / math.sqrt(math.pi) * G, reuse.exp(reuse.neg(A.square()))
+        )
         return grad_A
 
 

@@ -22,10 +22,7 @@ def _exp_forward(A):
 
 class _Exp(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _exp_forward(A)
+    forward = staticmethod(_exp_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

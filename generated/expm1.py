@@ -22,10 +22,7 @@ def _expm1_forward(A):
 
 class _Expm1(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _expm1_forward(A)
+    forward = staticmethod(_expm1_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -20,10 +20,7 @@ def _flip_forward(input, dim):
 
 class _Flip(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dim):
-        return _flip_forward(input, dim)
+    forward = staticmethod(_flip_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -20,10 +20,7 @@ def _floor_forward(A):
 
 class _Floor(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _floor_forward(A)
+    forward = staticmethod(_floor_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -56,7 +56,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _focal_loss_mean_forward(input, target, weight, gamma):
+def _focal_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _focal_loss_forward(input, target, weight, gamma, reduction):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
@@ -66,524 +74,32 @@ def _focal_loss_mean_forward(input, target, weight, gamma):
     target = target.reshape((input_shape[0], q_size))
     F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    weight_right = (
+    minus_weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = weight_right * (-right.expm1()) ** gamma
-    average = loss.mean().to(dtype)
-    return average, F
-
-
-def _focal_loss_mean_composed(input, target, weight, gamma):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    weight_right = (
-        -right
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-        * right
-    )
-    loss = weight_right * (-right.expm1()) ** gamma
-    return loss.mean().to(dtype)
-
-
-def _focal_loss_mean_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    gamma = ctx.gamma
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    minus_expm1_right = -right.expm1()
-    right_to_gamma = minus_expm1_right**gamma
-    flat_target = target.flatten()
-    if ctx.needs_input_grad[0]:
-        G_over_count = G / (target.shape[0] * target.shape[1])
-        right_exp_right = (
-            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-            if gamma != 0
-            else G.new_zeros(()).expand(target.shape)
-        )
-        # grad_right[n,*q]
-        grad_right = (
-            G_over_count * (right_exp_right - right_to_gamma)
-            if weight is None
-            else G_over_count
-            * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-            * (right_exp_right - right_to_gamma)
-        )
-        scatter_add = rt.scatter_add_(
-            G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
-        )
-        scatter_add_through_log_softmax = rt.log_softmax_backward(scatter_add, F, 1)
-        grad_input = scatter_add_through_log_softmax.reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        minus_G_over_count = -G / (target.shape[0] * target.shape[1])
-        count = target.shape[0] * target.shape[1]
-        grad_weight = minus_G_over_count * G.new_zeros((F.shape[1],)).index_add(
-            0, flat_target, (right * right_to_gamma).reshape((count,))
-        )
-    return grad_input, None, grad_weight, None
-
-
-class _FocalLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, gamma):
-        return _focal_loss_mean_forward(input, target, weight, gamma)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, gamma = inputs
-        average, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        ctx.gamma = gamma
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _focal_loss_mean_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F = ctx.saved_tensors
-        gamma = ctx.gamma
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        grad_input = grad_weight = None
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-        minus_expm1_right = -right.expm1()
-        right_to_gamma = minus_expm1_right**gamma
-        flat_target = target.flatten()
-        if ctx.needs_input_grad[0]:
-            G_over_count = G / (target.shape[0] * target.shape[1])
-            right_exp_right = (
-                gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-                if gamma != 0
-                else G.new_zeros(()).expand(target.shape)
-            )
-            G_over_count_weight = (
-                G_over_count * (right_exp_right - right_to_gamma)
-                if weight is None
-                else G_over_count
-                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-                * (right_exp_right - right_to_gamma)
-            )
-            spread_G_over_count = G_over_count_weight.unsqueeze(1)
-            G_over_count_by_target = rt.scatter_add(
-                G.new_zeros(F.shape), 1, target.unsqueeze(1), spread_G_over_count
-            )
-            grad_F = rt.add_cotangent(G_over_count_by_target, G_F)
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            minus_G_over_count = -G / (target.shape[0] * target.shape[1])
-            count = target.shape[0] * target.shape[1]
-            grad_weight = minus_G_over_count * G.new_zeros((F.shape[1],)).index_add(
-                0, flat_target, (right * right_to_gamma).reshape((count,))
-            )
-        return grad_input, None, grad_weight, None
-
-
-def _focal_loss_mean_tangent(input, target, weight, gamma, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    flat_target = target.flatten()
-    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
-        0, target.shape
-    )
-    d_F_at_target_weight = (
-        rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
-    )
-    minus_expm1_right = -right.expm1()
-    d_weight_plus_d_F = (
-        d_weight.index_select(0, flat_target).unflatten(0, target.shape) * right
-        + d_F_at_target_weight
-    )
-    right_to_gamma = minus_expm1_right ** (gamma - 1)
-    sum_of_d_F = (
-        (d_F_at_target_weight * right * right.exp() * right_to_gamma).sum()
-        if gamma != 0
-        else None
-    )
-    d_average = (
-        (gamma * sum_of_d_F if gamma != 0 else d_input.new_zeros(()))
-        - (minus_expm1_right**gamma * d_weight_plus_d_F).sum()
-    ) / (d_input.shape[0] * d_input.shape[2])
-    return d_F, d_average
-
-
-class _FocalLossMeanDual(_FocalLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_focal_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _FocalLossMean.setup_context(ctx, inputs, output)
-        input, target, weight, _ = inputs
-        average, F = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, average, F)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, average, F = rt.primals(ctx.saved_tensors)
-        gamma = ctx.gamma
-        with rt.in_forward_mode():
-            d_F, d_average = _focal_loss_mean_tangent(
-                input, target, weight, gamma, d_input, d_weight
-            )
-            return d_average.to(average.dtype), d_F.reshape(F.shape).to(F.dtype)
-
-
-def _focal_loss_sum_forward(input, target, weight, gamma):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    weight_right = (
-        -right
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-        * right
-    )
-    loss = weight_right * (-right.expm1()) ** gamma
-    total = loss.sum().to(dtype)
-    return total, F
-
-
-def _focal_loss_sum_composed(input, target, weight, gamma):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    weight_right = (
-        -right
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-        * right
-    )
-    loss = weight_right * (-right.expm1()) ** gamma
-    return loss.sum().to(dtype)
-
-
-def _focal_loss_sum_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    gamma = ctx.gamma
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    target = target.reshape((input_shape[0], math.prod(q_shape)))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    minus_expm1_right = -right.expm1()
-    right_to_gamma = minus_expm1_right**gamma
-    flat_target = target.flatten()
-    if ctx.needs_input_grad[0]:
-        right_exp_right = (
-            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-            if gamma != 0
-            else G.new_zeros(()).expand(target.shape)
-        )
-        # grad_right[n,*q]
-        grad_right = (
-            G * (right_exp_right - right_to_gamma)
-            if weight is None
-            else G
-            * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-            * (right_exp_right - right_to_gamma)
-        )
-        scatter_add = rt.scatter_add_(
-            G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
-        )
-        scatter_add_through_log_softmax = rt.log_softmax_backward(scatter_add, F, 1)
-        grad_input = scatter_add_through_log_softmax.reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        count = target.shape[0] * target.shape[1]
-        grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
-            0, flat_target, (right * right_to_gamma).reshape((count,))
-        )
-    return grad_input, None, grad_weight, None
-
-
-class _FocalLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, gamma):
-        return _focal_loss_sum_forward(input, target, weight, gamma)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, gamma = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        ctx.gamma = gamma
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _focal_loss_sum_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F = ctx.saved_tensors
-        gamma = ctx.gamma
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        grad_input = grad_weight = None
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-        minus_expm1_right = -right.expm1()
-        right_to_gamma = minus_expm1_right**gamma
-        flat_target = target.flatten()
-        if ctx.needs_input_grad[0]:
-            right_exp_right = (
-                gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-                if gamma != 0
-                else G.new_zeros(()).expand(target.shape)
-            )
-            G_weight_right = (
-                G * (right_exp_right - right_to_gamma)
-                if weight is None
-                else G
-                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-                * (right_exp_right - right_to_gamma)
-            )
-            G_by_target = rt.scatter_add(
-                G.new_zeros(F.shape),
-                1,
-                target.unsqueeze(1),
-                G_weight_right.unsqueeze(1),
-            )
-            grad_F = rt.add_cotangent(G_by_target, G_F)
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            count = target.shape[0] * target.shape[1]
-            grad_weight = -G * G.new_zeros((F.shape[1],)).index_add(
-                0, flat_target, (right * right_to_gamma).reshape((count,))
-            )
-        return grad_input, None, grad_weight, None
-
-
-def _focal_loss_sum_tangent(input, target, weight, gamma, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    flat_target = target.flatten()
-    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
-        0, target.shape
-    )
-    d_F_at_target_weight = (
-        rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1) * weight_at_flat_target
-    )
-    minus_expm1_right = -right.expm1()
-    d_weight_plus_d_F = (
-        d_weight.index_select(0, flat_target).unflatten(0, target.shape) * right
-        + d_F_at_target_weight
-    )
-    right_to_gamma = minus_expm1_right ** (gamma - 1)
-    sum_of_d_F = (
-        (d_F_at_target_weight * right * right.exp() * right_to_gamma).sum()
-        if gamma != 0
-        else None
-    )
-    d_total = (gamma * sum_of_d_F if gamma != 0 else d_input.new_zeros(())) - (
-        minus_expm1_right**gamma * d_weight_plus_d_F
-    ).sum()
-    return d_F, d_total
-
-
-class _FocalLossSumDual(_FocalLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_focal_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _FocalLossSum.setup_context(ctx, inputs, output)
-        input, target, weight, _ = inputs
-        total, F = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, total, F)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma):
-        input, target, weight, total, F = rt.primals(ctx.saved_tensors)
-        gamma = ctx.gamma
-        with rt.in_forward_mode():
-            d_F, d_total = _focal_loss_sum_tangent(
-                input, target, weight, gamma, d_input, d_weight
-            )
-            return d_total.to(total.dtype), d_F.reshape(F.shape).to(F.dtype)
-
-
-def _focal_loss_none_forward(input, target, weight, gamma):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    weight_right = (
-        -right
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-        * right
-    )
-    loss = (weight_right * (-right.expm1()) ** gamma).reshape(
+    loss = (minus_weight_right * (-right.expm1()) ** gamma).reshape(
         (input_shape[0], *q_shape)
     )
-    loss = rt.no_view(loss.to(dtype))
+    loss = rt.no_view(_focal_loss_reduced(loss, reduction).to(dtype))
     return loss, F
 
 
-def _focal_loss_none_composed(input, target, weight, gamma):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    weight_right = (
-        -right
-        if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-        * right
-    )
-    loss = (weight_right * (-right.expm1()) ** gamma).reshape(
-        (input_shape[0], *q_shape)
-    )
-    return rt.no_view(loss.to(dtype))
-
-
-def _focal_loss_none_backward(ctx, G):
-    target, weight, F = ctx.saved_tensors
-    gamma = ctx.gamma
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    weight, F, G = rt.widened(weight, F, G)
-    grad_input = grad_weight = None
-    q_size = math.prod(q_shape)
-    target = target.reshape((input_shape[0], q_size))
-    G = G.reshape((input_shape[0], q_size))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    minus_expm1_right = -right.expm1()
-    right_to_gamma = minus_expm1_right**gamma
-    flat_target = target.flatten()
-    if ctx.needs_input_grad[0]:
-        right_exp_right = (
-            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-            if gamma != 0
-            else G.new_zeros(()).expand(target.shape)
-        )
-        G_weight = (
-            G
-            if weight is None
-            else G * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-        )
-        grad_right = G_weight * (right_exp_right - right_to_gamma)  # grad_right[n,*q]
-        scatter_add = rt.scatter_add_(
-            G.new_zeros(F.shape), 1, target.unsqueeze(1), grad_right.unsqueeze(1)
-        )
-        scatter_add_through_log_softmax = rt.log_softmax_backward(scatter_add, F, 1)
-        grad_input = scatter_add_through_log_softmax.reshape(input_shape)
-    if ctx.needs_input_grad[2]:
-        count = target.shape[0] * target.shape[1]
-        grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-            0, flat_target, (G * right * right_to_gamma).reshape((count,))
-        )
-    return grad_input, None, grad_weight, None
-
-
-class _FocalLossNone(Function):
+class _FocalLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, gamma):
-        return _focal_loss_none_forward(input, target, weight, gamma)
+    forward = staticmethod(_focal_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, gamma = inputs
+        input, target, weight, gamma, reduction = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_shape = input.shape[2:]
         ctx.gamma = gamma
+        ctx.reduction = reduction
         ctx.q_shape = q_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
@@ -591,17 +107,59 @@ class _FocalLossNone(Function):
     @staticmethod
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
-            return (None,) * 4
-        if G_F is None and rt.unrecorded(G):
-            return _focal_loss_none_backward(ctx, G)
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
+            return (None,) * 5
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
+        reduction = ctx.reduction
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
+        loss_shape = target.shape
         grad_input = grad_weight = None
+        if G_F is None and rt.unrecorded(G):
+            weight, F, G = rt.widened(weight, F, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            q_size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], q_size))
+            G = G.reshape((input_shape[0], q_size))
+            right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+            minus_expm1_right = -right.expm1()
+            right_to_gamma = minus_expm1_right**gamma
+            flat_target = target.flatten()
+            if ctx.needs_input_grad[0]:
+                right_exp_right = (
+                    gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
+                    if gamma != 0
+                    else G.new_zeros(()).expand(target.shape)
+                )
+                G_weight = (
+                    G
+                    if weight is None
+                    else G
+                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                )
+                grad_right = G_weight * (right_exp_right - right_to_gamma)
+                scatter_add = rt.scatter_add_(
+                    G.new_zeros(F.shape),
+                    1,
+                    target.unsqueeze(1),
+                    grad_right.unsqueeze(1),
+                )
+                scatter_add_through_log_softmax = rt.log_softmax_backward(
+                    scatter_add, F, 1
+                )
+                grad_input = scatter_add_through_log_softmax.reshape(input_shape)
+            if ctx.needs_input_grad[2]:
+                count = target.shape[0] * target.shape[1]
+                grad_weight = -G.new_zeros((F.shape[1],)).index_add(
+                    0, flat_target, (G * right * right_to_gamma).reshape((count,))
+                )
+            return grad_input, None, grad_weight, None, None
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
         G = G.reshape((input_shape[0], q_size))
@@ -636,10 +194,10 @@ class _FocalLossNone(Function):
             grad_weight = -G.new_zeros((F.shape[1],)).index_add(
                 0, flat_target, (G * right * right_to_gamma).reshape((count,))
             )
-        return grad_input, None, grad_weight, None
+        return grad_input, None, grad_weight, None, None
 
 
-def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
+def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weight):
     if weight is None:
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
@@ -675,55 +233,38 @@ def _focal_loss_none_tangent(input, target, weight, gamma, d_input, d_weight):
     d_loss = (
         d_F_at_target * weight_at_flat_target * right_minus_right - d_weight_right
     ).reshape((input_shape[0], *q_shape))
+    d_loss = _focal_loss_reduced(d_loss, reduction)
     return d_F, d_loss
 
 
-class _FocalLossNoneDual(_FocalLossNone):
+class _FocalLossDual(_FocalLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_focal_loss_none_forward, in_dims, given)
+        return rt.vmapped(_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _FocalLossNone.setup_context(ctx, inputs, output)
-        input, target, weight, _ = inputs
+        _FocalLoss.setup_context(ctx, inputs, output)
+        input, target, weight, _, _ = inputs
         loss, F = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(input, target, weight, loss, F)
 
     @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma):
+    def jvp(ctx, d_input, _target, d_weight, _gamma, _reduction):
         input, target, weight, loss, F = rt.primals(ctx.saved_tensors)
         gamma = ctx.gamma
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_F, d_loss = _focal_loss_none_tangent(
-                input, target, weight, gamma, d_input, d_weight
+            d_F, d_loss = _focal_loss_tangent(
+                input, target, weight, gamma, reduction, d_input, d_weight
             )
             return d_loss.to(loss.dtype), d_F.reshape(F.shape).to(F.dtype)
 
 
-_OPTIONS = {
-    "mean": (
-        _FocalLossMean,
-        _FocalLossMeanDual,
-        _focal_loss_mean_forward,
-        _focal_loss_mean_composed,
-    ),
-    "sum": (
-        _FocalLossSum,
-        _FocalLossSumDual,
-        _focal_loss_sum_forward,
-        _focal_loss_sum_composed,
-    ),
-    "none": (
-        _FocalLossNone,
-        _FocalLossNoneDual,
-        _focal_loss_none_forward,
-        _focal_loss_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def focal_loss(
@@ -756,13 +297,10 @@ def focal_loss(
             "reduction in mean|sum|none"
         )
         raise rt.explained("focal_loss", signature, input, target, weight, reduction)
-    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, gamma)[0]
-    if rt.forward_mode():
-        return composed(input, target, weight, gamma)
-    if not torch.is_grad_enabled():
-        return forward(input, target, weight, gamma)[0]
-    return rt.apply(function, input, target, weight, gamma)[0]
+        return _FocalLossDual.apply(input, target, weight, gamma, reduction)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _focal_loss_forward(input, target, weight, gamma, reduction)[0]
+    return rt.apply(_FocalLoss, input, target, weight, gamma, reduction)[0]

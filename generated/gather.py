@@ -33,31 +33,9 @@ def _gather_forward(input, index, dim):
     )
 
 
-def _gather_backward(ctx, G):
-    (index,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    q_shape = ctx.q_shape
-    index_shape = ctx.index_shape
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
-    G = G.reshape((p_size, index_shape[len(p_shape)], q_size))
-    zeros_like_index = G.new_zeros(
-        (index.shape[0], input_shape[len(p_shape)], index.shape[2])
-    )
-    scatter_add = rt.scatter_add_(zeros_like_index, 1, index, G)
-    grad_input = scatter_add.reshape(input_shape)
-    return grad_input, None, None
-
-
 class _Gather(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index, dim):
-        return _gather_forward(input, index, dim)
+    forward = staticmethod(_gather_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -67,30 +45,26 @@ class _Gather(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.index_shape = index.shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gather_backward(ctx, G)
         (index,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        index_shape = ctx.index_shape
         input_shape = ctx.input_shape
+        index_shape = index.shape
         G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
         G = G.reshape((p_size, index_shape[len(p_shape)], q_size))
-        grad_input = rt.scatter_add(
-            G.new_zeros((index.shape[0], input_shape[len(p_shape)], index.shape[2])),
-            1,
-            index,
-            G,
-        ).reshape(input_shape)
+        zeros_like_index = G.new_zeros(
+            (index.shape[0], input_shape[len(p_shape)], index.shape[2])
+        )
+        scatter_add = rt.scatter_add_(zeros_like_index, 1, index, G)
+        grad_input = scatter_add.reshape(input_shape)
         return grad_input, None, None
 
 

@@ -34,259 +34,63 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gaussian_nll_loss_mean_forward(input, target, var, eps):
-    if rt.unrecorded(input, target, var):
-        return _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps)
+def _gaussian_nll_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _gaussian_nll_loss_forward(input, target, var, eps, reduction):
+    reuse = rt.reuse(input, target, var)
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)  # variance[*p]
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.mean().to(dtype)
+    input_over_variance = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(input_over_variance, variance.log()), 0.5)
+    return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
 
 
-def _gaussian_nll_loss_mean_forward_in_place(input, target, var, eps):
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)  # variance[*p]
-    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
-    return loss.mean().to(dtype)
-
-
-def _gaussian_nll_loss_mean_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = rt.widened(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    input_minus_target = input - target
-    variance = var.clamp(min=eps)  # variance[*p]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        input_size = math.prod(input.shape)
-        variance_input_size = (
-            input_size * variance
-            if ctx.needs_input_grad[2]
-            else variance.mul_(input_size)
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * input_minus_target).div_(variance_input_size)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-G * input_minus_target).div_(variance_input_size)
-    if ctx.needs_input_grad[2]:
-        var_above = var >= eps
-        one_minus_input_G = (1 - input_minus_target.square_().div_(variance)).mul_(
-            0.5 * G
-        )
-        grad_var = rt.where(
-            var_above, one_minus_input_G.div_(variance.mul_(math.prod(input.shape))), 0
-        )
-    return grad_input, grad_target, grad_var, None
-
-
-class _GaussianNllLossMean(Function):
+class _GaussianNllLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_mean_forward(input, target, var, eps)
+    forward = staticmethod(_gaussian_nll_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
+        input, target, var, eps, reduction = inputs
         ctx.eps = eps
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, var)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gaussian_nll_loss_mean_backward(ctx, G)
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
-        input_minus_target = input - target
-        variance = var.clamp(min=eps)  # variance[*p]
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input_size_variance = math.prod(input.shape) * variance
-        if ctx.needs_input_grad[0]:
-            grad_input = G * input_minus_target / input_size_variance
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * input_minus_target / input_size_variance
-        if ctx.needs_input_grad[2]:
-            var_above = var >= eps
-            safe_variance = torch.where(var_above, variance, 1)
-            G_one_minus_input = (
-                0.5 * G * (1 - input_minus_target.square() / safe_variance)
-            )
-            grad_var = rt.where(
-                var_above,
-                G_one_minus_input / (math.prod(input.shape) * safe_variance),
-                0,
-            )
-        return grad_input, grad_target, grad_var, None
-
-
-def _gaussian_nll_loss_sum_forward(input, target, var, eps):
-    if rt.unrecorded(input, target, var):
-        return _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps)
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)  # variance[*p]
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.sum().to(dtype)
-
-
-def _gaussian_nll_loss_sum_forward_in_place(input, target, var, eps):
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)  # variance[*p]
-    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
-    return loss.sum().to(dtype)
-
-
-def _gaussian_nll_loss_sum_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = rt.widened(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    input_minus_target = input - target
-    variance = var.clamp(min=eps)  # variance[*p]
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * input_minus_target).div_(variance)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-G * input_minus_target).div_(variance)
-    if ctx.needs_input_grad[2]:
-        var_above = var >= eps
-        one_minus_input_G = (1 - input_minus_target.square_().div_(variance)).mul_(
-            0.5 * G
-        )
-        grad_var = rt.where(var_above, one_minus_input_G.div_(variance), 0)
-    return grad_input, grad_target, grad_var, None
-
-
-class _GaussianNllLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_sum_forward(input, target, var, eps)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
-        ctx.eps = eps
-        ctx.save_for_backward(input, target, var)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gaussian_nll_loss_sum_backward(ctx, G)
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = rt.widened(input, target, var, G)
-        grad_input = grad_target = grad_var = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         input_minus_target = input - target
         variance = var.clamp(min=eps)  # variance[*p]
         if ctx.needs_input_grad[0]:
-            grad_input = G * input_minus_target / variance
+            grad_input = reuse.div(G * input_minus_target, variance)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * input_minus_target / variance
+            grad_target = reuse.div(-G * input_minus_target, variance)
         if ctx.needs_input_grad[2]:
             var_above = var >= eps
-            safe_variance = torch.where(var_above, variance, 1)
-            grad_var = rt.where(
-                var_above,
-                0.5
-                * G
-                * (1 - input_minus_target.square() / safe_variance)
-                / safe_variance,
-                0,
+            guarded_variance = rt.guarded(variance, var_above, 1)
+            input_G = reuse.mul(
+                1 - reuse.div(reuse.square(input_minus_target), guarded_variance),
+                0.5 * G,
             )
-        return grad_input, grad_target, grad_var, None
+            grad_var = rt.where(var_above, reuse.div(input_G, guarded_variance), 0)
+        return grad_input, grad_target, grad_var, None, None
 
 
-def _gaussian_nll_loss_none_forward(input, target, var, eps):
-    if rt.unrecorded(input, target, var):
-        return _gaussian_nll_loss_none_forward_in_place(input, target, var, eps)
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)  # variance[*p]
-    loss = 0.5 * ((input - target).square() / variance + variance.log())
-    return loss.to(dtype)
-
-
-def _gaussian_nll_loss_none_forward_in_place(input, target, var, eps):
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)  # variance[*p]
-    loss = (input - target).square_().div_(variance).add_(variance.log()).mul_(0.5)
-    return loss.to(dtype)
-
-
-def _gaussian_nll_loss_none_backward(ctx, G):
-    input, target, var = ctx.saved_tensors
-    eps = ctx.eps
-    input, target, var, G = rt.widened(input, target, var, G)
-    grad_input = grad_target = grad_var = None
-    input_minus_target = input - target
-    variance = var.clamp(min=eps)  # variance[*p]
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * input_minus_target).div_(variance)
-    if ctx.needs_input_grad[1]:
-        grad_target = (G * input_minus_target).neg_().div_(variance)
-    if ctx.needs_input_grad[2]:
-        var_above = var >= eps
-        G_one_minus_input = (0.5 * G).mul_(
-            1 - input_minus_target.square_().div_(variance)
-        )
-        grad_var = rt.where(var_above, G_one_minus_input.div_(variance), 0)
-    return grad_input, grad_target, grad_var, None
-
-
-class _GaussianNllLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, var, eps):
-        return _gaussian_nll_loss_none_forward(input, target, var, eps)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps = inputs
-        ctx.eps = eps
-        ctx.save_for_backward(input, target, var)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gaussian_nll_loss_none_backward(ctx, G)
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = rt.widened(input, target, var, G)
-        grad_input = grad_target = grad_var = None
-        input_minus_target = input - target
-        variance = var.clamp(min=eps)  # variance[*p]
-        if ctx.needs_input_grad[0]:
-            grad_input = G * input_minus_target / variance
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * input_minus_target / variance
-        if ctx.needs_input_grad[2]:
-            var_above = var >= eps
-            safe_variance = torch.where(var_above, variance, 1)
-            grad_var = rt.where(
-                var_above,
-                0.5
-                * G
-                * (1 - input_minus_target.square() / safe_variance)
-                / safe_variance,
-                0,
-            )
-        return grad_input, grad_target, grad_var, None
-
-
-_OPTIONS = {
-    "mean": (_GaussianNllLossMean, _gaussian_nll_loss_mean_forward),
-    "sum": (_GaussianNllLossSum, _gaussian_nll_loss_sum_forward),
-    "none": (_GaussianNllLossNone, _gaussian_nll_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def gaussian_nll_loss(
@@ -314,9 +118,8 @@ def gaussian_nll_loss(
         raise rt.explained(
             "gaussian_nll_loss", signature, input, target, var, reduction
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, var = rt.distinct(input, target, var)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, var, eps)
-    return rt.apply(function, input, target, var, eps)
+        return _gaussian_nll_loss_forward(input, target, var, eps, reduction)
+    return rt.apply(_GaussianNllLoss, input, target, var, eps, reduction)

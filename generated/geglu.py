@@ -23,36 +23,15 @@ from . import _runtime as rt
 
 
 def _geglu_forward(input, gate):
-    if rt.unrecorded(input, gate):
-        return _geglu_forward_in_place(input, gate)
+    reuse = rt.reuse(input, gate)
     dtype = rt.promoted(input, gate)
     input, gate = rt.widened(input, gate)
-    return (input * torch.nn.functional.gelu(gate)).to(dtype)
-
-
-def _geglu_forward_in_place(input, gate):
-    dtype = rt.promoted(input, gate)
-    input, gate = rt.widened(input, gate)
-    return torch.nn.functional.gelu(gate).mul_(input).to(dtype)
-
-
-def _geglu_backward(ctx, G):
-    input, gate = ctx.saved_tensors
-    input, gate, G = rt.widened(input, gate, G)
-    grad_input = grad_gate = None
-    if ctx.needs_input_grad[0]:
-        grad_input = torch.nn.functional.gelu(gate).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
-    return grad_input, grad_gate
+    return reuse.mul(torch.nn.functional.gelu(gate), input).to(dtype)
 
 
 class _Geglu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, gate):
-        return _geglu_forward(input, gate)
+    forward = staticmethod(_geglu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -61,11 +40,15 @@ class _Geglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _geglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = rt.widened(input, gate, G)
         grad_input = grad_gate = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = torch.nn.functional.gelu(gate).mul_(G)
+            if ctx.needs_input_grad[1]:
+                grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
+            return grad_input, grad_gate
         one_plus_erf_gate = 1 + (gate / math.sqrt(2)).erf()
         half_G = 0.5 * G
         if ctx.needs_input_grad[0]:

@@ -38,19 +38,9 @@ def _gelu_none_forward(input):
     return torch.nn.functional.gelu(input).to(dtype)
 
 
-def _gelu_none_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.gelu_backward(G, input)
-    return grad_input
-
-
 class _GeluNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _gelu_none_forward(input)
+    forward = staticmethod(_gelu_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -59,9 +49,11 @@ class _GeluNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gelu_none_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.gelu_backward(G, input)
+            return grad_input
         input, G = rt.widened(input, G)
         input_exp_input = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
         grad_input = 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
@@ -75,19 +67,9 @@ def _gelu_tanh_forward(input):
     return approximation.to(dtype)
 
 
-def _gelu_tanh_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
-    return grad_input
-
-
 class _GeluTanh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _gelu_tanh_forward(input)
+    forward = staticmethod(_gelu_tanh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -96,21 +78,19 @@ class _GeluTanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _gelu_tanh_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
+            return grad_input
         input, G = rt.widened(input, G)
         input_squared = input.square()
-        # inner[*p]
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
         tanh_inner = inner.tanh()
         sqrt_two_over_sqrt_pi = math.sqrt(2) / math.sqrt(math.pi)
-        half_plus_scaled_input = 0.5 + 0.0670725 * input_squared
+        half_plus_input = 0.5 + 0.0670725 * input_squared
         constant_input = (
-            sqrt_two_over_sqrt_pi
-            * input
-            * (1 - tanh_inner.square())
-            * half_plus_scaled_input
+            sqrt_two_over_sqrt_pi * input * (1 - tanh_inner.square()) * half_plus_input
         )
         grad_input = G * (constant_input + 0.5 * (1 + tanh_inner))
         return grad_input

@@ -27,10 +27,7 @@ def _global_avg_pool_forward(input):
 
 class _GlobalAvgPool(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _global_avg_pool_forward(input)
+    forward = staticmethod(_global_avg_pool_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -27,48 +27,25 @@ def _global_max_pool_forward(input):
     return input.max(2).values
 
 
-def _global_max_pool_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    input, G = rt.widened(input, G)
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    argmax_of_input = input.max(2).indices.unsqueeze(2)
-    grad_input = rt.scatter_add_(
-        G.new_zeros(input.shape), 2, argmax_of_input, G.unsqueeze(2)
-    ).reshape(input_shape)
-    return grad_input
-
-
 class _GlobalMaxPool(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _global_max_pool_forward(input)
+    forward = staticmethod(_global_max_pool_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         (input,) = inputs
-        q_shape = input.shape[2:]
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _global_max_pool_backward(ctx, G)
         (input,) = ctx.saved_tensors
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        q_shape = input.shape[2:]
+        input_shape = input.shape
         input, G = rt.widened(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        grad_input = rt.scatter_add(
-            G.new_zeros(input.shape),
-            2,
-            input.max(2).indices.unsqueeze(2),
-            G.unsqueeze(2),
+        argmax_of_input = input.max(2).indices.unsqueeze(2)
+        grad_input = rt.scatter_add_(
+            G.new_zeros(input.shape), 2, argmax_of_input, G.unsqueeze(2)
         ).reshape(input_shape)
         return grad_input
 

@@ -49,28 +49,9 @@ def _glu_forward(input, dim):
     return rt.no_view(output.to(dtype))
 
 
-def _glu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    input, G = rt.widened(input, G)
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
-    G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
-    halves = input  # halves[*p,t,k,*q]
-    G_through_glu = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
-    grad_input = G_through_glu.reshape(input_shape)
-    return grad_input, None
-
-
 class _Glu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dim):
-        return _glu_forward(input, dim)
+    forward = staticmethod(_glu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -80,26 +61,26 @@ class _Glu(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _glu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        input_shape = input.shape
         input, G = rt.widened(input, G)
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
         G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
         halves = input  # halves[*p,t,k,*q]
+        if rt.unrecorded(G):
+            G_through_glu = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+            grad_input = G_through_glu.reshape(input_shape)
+            return grad_input, None
         sigmoid_halves = halves.select(1, 1).sigmoid()
         output = halves.select(1, 0) * sigmoid_halves
-        # grad_halves[*p,t,k,*q]
         grad_halves = torch.stack(
             (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
         )

@@ -22,10 +22,7 @@ def _gram_forward(A):
 
 class _Gram(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _gram_forward(A)
+    forward = staticmethod(_gram_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

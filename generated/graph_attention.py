@@ -38,23 +38,18 @@ from . import _runtime as rt
 def _graph_attention_forward(
     x, weight, att_source, att_target, source, target, negative_slope
 ):
-    if rt.unrecorded(x, weight, att_source, att_target, source, target):
-        return _graph_attention_forward_in_place(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
+    reuse = rt.reuse(x, weight, att_source, att_target, source, target)
     low = rt.autocast_product(x, weight, att_source, att_target)
     dtype = rt.autocast_float32(x, weight, att_source, att_target)
     wide = torch.promote_types(low, torch.float32)
     x, weight = rt.cast(low, x, weight)
     att_source, att_target = rt.cast(wide, att_source, att_target)
-    # projected[n,h,d]
     projected = rt.no_view(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
     projected_at_source = projected.index_select(0, source).to(wide)
-    # scores[k,h]
-    scores = (att_source * projected_at_source).sum(2) + (
-        att_target * projected.index_select(0, target).to(wide)
+    scores = (att_source * projected_at_source).sum(2) + reuse.mul(
+        projected.index_select(0, target).to(wide), att_target
     ).sum(2)
     a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
     spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
@@ -63,138 +58,23 @@ def _graph_attention_forward(
     ).scatter_reduce(0, spread_target, a, "amax")
     masked_target = torch.where(extreme_a_by_target.isfinite(), extreme_a_by_target, 0)
     zeros_like_x = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    exp_a = (a - masked_target.index_select(0, target)).exp()
-    lse = masked_target + zeros_like_x.index_add(0, target, exp_a).log()
-    spread_exp_a = (a - lse.index_select(0, target)).exp().unsqueeze(2)
-    spread_exp_a_by_target = x.new_zeros(
+    exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
+    lse = masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
+    exp_a = (a - lse.index_select(0, target)).exp().unsqueeze(2)
+    projected_exp_a = reuse.mul(projected_at_source, exp_a)
+    zeros_like_x_with_wide = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
-    ).index_add(0, target, spread_exp_a * projected_at_source)
-    output = rt.no_view(spread_exp_a_by_target.flatten(1, 2).to(dtype))
-    return output, projected, scores
-
-
-def _graph_attention_forward_in_place(
-    x, weight, att_source, att_target, source, target, negative_slope
-):
-    low = rt.autocast_product(x, weight, att_source, att_target)
-    dtype = rt.autocast_float32(x, weight, att_source, att_target)
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = rt.cast(low, x, weight)
-    att_source, att_target = rt.cast(wide, att_source, att_target)
-    # projected[n,h,d]
-    projected = rt.no_view(
-        (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
-    projected_at_source = projected.index_select(0, source).to(wide)
-    sum_of_projected = (
-        projected.index_select(0, target).to(wide).mul_(att_target).sum(2)
+    projected_by_target = reuse.index_add(
+        zeros_like_x_with_wide, 0, target, projected_exp_a
     )
-    scores = (att_source * projected_at_source).sum(2) + sum_of_projected  # scores[k,h]
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
-    spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    extreme_a_by_target = x.new_full(
-        (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
-    ).scatter_reduce(0, spread_target, a, "amax")
-    masked_target = torch.where(extreme_a_by_target.isfinite(), extreme_a_by_target, 0)
-    zeros_like_x = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    exp_a = (a - masked_target.index_select(0, target)).exp()
-    lse = masked_target + zeros_like_x.index_add(0, target, exp_a).log()
-    spread_exp_a = (a - lse.index_select(0, target)).exp().unsqueeze(2)
-    projected_by_target = x.new_zeros(
-        (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
-    ).index_add_(0, target, projected_at_source.mul_(spread_exp_a))
     output = rt.no_view(projected_by_target.flatten(1, 2).to(dtype))
     return output, projected, scores
 
 
-def _graph_attention_backward(ctx, G):
-    (
-        x,
-        weight,
-        att_source,
-        att_target,
-        source,
-        target,
-        output,
-        projected,
-        scores,
-    ) = ctx.saved_tensors
-    negative_slope = ctx.negative_slope
-    att_source_shape = ctx.att_source_shape
-    x_shape = ctx.x_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = rt.cast(low, x, weight)
-    given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
-    att_source, att_target, output, projected, scores, G = given
-    grad_x = grad_weight = grad_att_source = grad_att_target = None
-    scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
-        scores, scores, negative_slope, False
-    )
-    extreme_scores_by_target = G.new_full(
-        (x_shape[0], att_source_shape[0]), -math.inf
-    ).scatter_reduce(
-        0, target.unsqueeze(1).expand(scores.shape), scores_through_leaky_relu, "amax"
-    )
-    masked_target = torch.where(
-        extreme_scores_by_target.isfinite(), extreme_scores_by_target, 0
-    )
-    exp_scores = (
-        scores_through_leaky_relu - masked_target.index_select(0, target)
-    ).exp()
-    zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
-    lse = masked_target + zeros_like_x.index_add(0, target, exp_scores).log()
-    G_at_target = rt.unflatten(
-        G, 1, (att_source_shape[0], att_source_shape[1])
-    ).index_select(0, target)
-    exp_scores_with_lse = (
-        scores_through_leaky_relu - lse.index_select(0, target)
-    ).exp()
-    projected_at_source = projected.index_select(0, source)
-    split_output = rt.unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
-    # grad_a[k,h]
-    grad_a = exp_scores_with_lse * (
-        projected_at_source - split_output.index_select(0, target)
-    ).mul_(G_at_target).sum(2)
-    # grad_scores[k,h]
-    grad_scores = torch.ops.aten.leaky_relu_backward(
-        grad_a, scores, negative_slope, False
-    )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-        att_source_plus_scores_G_at_target = (
-            att_source * grad_scores.unsqueeze(2)
-        ).addcmul_(exp_scores_with_lse.unsqueeze(2), G_at_target)
-        # grad_projected[n,h,d]
-        grad_projected = (
-            G.new_zeros(projected.shape)
-            .index_add_(0, source, att_source_plus_scores_G_at_target)
-            .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
-        )
-        flat_grad_projected = rt.flatten(grad_projected, 1, 2)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        spread_grad_scores = grad_scores.unsqueeze(2)
-    if ctx.needs_input_grad[0]:
-        grad_x = flat_grad_projected.to(low) @ weight
-    if ctx.needs_input_grad[1]:
-        grad_weight = flat_grad_projected.mT.to(low) @ x
-    if ctx.needs_input_grad[2]:
-        grad_att_source = projected_at_source.mul_(spread_grad_scores).sum(0)
-    if ctx.needs_input_grad[3]:
-        grad_att_target = (
-            projected.index_select(0, target).mul_(spread_grad_scores).sum(0)
-        )
-    return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
-
-
 class _GraphAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, weight, att_source, att_target, source, target, negative_slope):
-        return _graph_attention_forward(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
+    forward = staticmethod(_graph_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -204,8 +84,6 @@ class _GraphAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x, weight, att_source, att_target)
         ctx.negative_slope = negative_slope
-        ctx.att_source_shape = att_source.shape
-        ctx.x_shape = x.shape
         ctx.save_for_backward(
             x, weight, att_source, att_target, source, target, output, projected, scores
         )
@@ -215,8 +93,6 @@ class _GraphAttention(Function):
     def backward(ctx, G, _grad_projected, _grad_scores):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _graph_attention_backward(ctx, G)
         (
             x,
             weight,
@@ -225,23 +101,98 @@ class _GraphAttention(Function):
             source,
             target,
             output,
-            _,
-            _,
+            projected,
+            scores,
         ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
+        att_source_shape = att_source.shape
+        x_shape = x.shape
+        grad_x = grad_weight = grad_att_source = grad_att_target = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x, weight = rt.cast(low, x, weight)
+            given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
+            att_source, att_target, output, projected, scores, G = given
+            scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
+                scores, scores, negative_slope, False
+            )
+            extreme_scores_by_target = G.new_full(
+                (x_shape[0], att_source_shape[0]), -math.inf
+            ).scatter_reduce(
+                0,
+                target.unsqueeze(1).expand(scores.shape),
+                scores_through_leaky_relu,
+                "amax",
+            )
+            masked_target = torch.where(
+                extreme_scores_by_target.isfinite(), extreme_scores_by_target, 0
+            )
+            exp_scores = (
+                scores_through_leaky_relu - masked_target.index_select(0, target)
+            ).exp()
+            zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
+            lse = masked_target + zeros_like_x.index_add(0, target, exp_scores).log()
+            G_at_target = rt.unflatten(
+                G, 1, (att_source_shape[0], att_source_shape[1])
+            ).index_select(0, target)
+            exp_scores_with_lse = (
+                scores_through_leaky_relu - lse.index_select(0, target)
+            ).exp()
+            projected_at_source = projected.index_select(0, source)
+            split_output = rt.unflatten(
+                output, 1, (att_source_shape[0], att_source_shape[1])
+            )
+            grad_a = exp_scores_with_lse * (
+                projected_at_source - split_output.index_select(0, target)
+            ).mul_(G_at_target).sum(2)
+            grad_scores = torch.ops.aten.leaky_relu_backward(
+                grad_a, scores, negative_slope, False
+            )
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                att_target_grad_scores = att_target.unsqueeze(
+                    2
+                ) * grad_scores.mT.unsqueeze(1)
+                att_source_plus_scores_G_at_target = (
+                    att_source * grad_scores.unsqueeze(2)
+                ).addcmul_(exp_scores_with_lse.unsqueeze(2), G_at_target)
+                grad_projected = (
+                    G.new_zeros(projected.shape)
+                    .index_add_(0, source, att_source_plus_scores_G_at_target)
+                    .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
+                )
+                flat_grad_projected = rt.flatten(grad_projected, 1, 2)
+            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+                spread_grad_scores = grad_scores.unsqueeze(2)
+            if ctx.needs_input_grad[0]:
+                grad_x = flat_grad_projected.to(low) @ weight
+            if ctx.needs_input_grad[1]:
+                grad_weight = flat_grad_projected.mT.to(low) @ x
+            if ctx.needs_input_grad[2]:
+                grad_att_source = projected_at_source.mul_(spread_grad_scores).sum(0)
+            if ctx.needs_input_grad[3]:
+                grad_att_target = (
+                    projected.index_select(0, target).mul_(spread_grad_scores).sum(0)
+                )
+            return (
+                grad_x,
+                grad_weight,
+                grad_att_source,
+                grad_att_target,
+                None,
+                None,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, weight, output = rt.cast(low, x, weight, output)
         att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
-        grad_x = grad_weight = grad_att_source = grad_att_target = None
-        # projected[n,h,d]
         projected = rt.unflatten(
             x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
         )
         projected_at_source = projected.index_select(0, source)
         wide_projected = projected_at_source.to(wide)
         projected_at_target = projected.index_select(0, target).to(wide)
-        # scores[k,h]
         scores = (att_source * wide_projected).sum(2) + (
             att_target * projected_at_target
         ).sum(2)
@@ -256,22 +207,22 @@ class _GraphAttention(Function):
         masked_target = torch.where(
             extreme_a_by_target.isfinite(), extreme_a_by_target, 0
         )
-        exp_a = (a - masked_target.index_select(0, target)).exp()
+        exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
         zeros_like_x = G.new_zeros((x.shape[0], att_source.shape[0]))
-        lse = masked_target + zeros_like_x.index_add(0, target, exp_a).log()
+        lse = (
+            masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
+        )
         G_at_target = rt.unflatten(
             G, 1, (att_source.shape[0], att_source.shape[1])
         ).index_select(0, target)
-        exp_a_with_lse = (a - lse.index_select(0, target)).exp()
+        exp_a = (a - lse.index_select(0, target)).exp()
         split_output = rt.unflatten(
             output, 1, (att_source.shape[0], att_source.shape[1])
         )
-        # grad_a[k,h]
-        grad_a = exp_a_with_lse * (
+        grad_a = exp_a * (
             G_at_target
             * (projected_at_source - split_output.index_select(0, target)).to(wide)
         ).sum(2)
-        # grad_scores[k,h]
         grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             zeros_like_x_with_G = G.new_zeros(
@@ -280,10 +231,9 @@ class _GraphAttention(Function):
             att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(
                 1
             )
-            a_G_at_target = exp_a_with_lse.unsqueeze(2) * G_at_target
-            # grad_projected[n,h,d]
+            exp_a_G_at_target = exp_a.unsqueeze(2) * G_at_target
             grad_projected = zeros_like_x_with_G.index_add(
-                0, source, att_source * grad_scores.unsqueeze(2) + a_G_at_target
+                0, source, att_source * grad_scores.unsqueeze(2) + exp_a_G_at_target
             ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
             flat_grad_projected = rt.flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:

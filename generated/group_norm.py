@@ -64,7 +64,6 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     mu = input.mean((2, 3))  # mu[n,g]
     input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
     var = input_minus_mu.square().mean((2, 3))  # var[n,g]
-    # xhat[n,(g c),*q]
     xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * input_minus_mu
     weight_xhat = (
         xhat
@@ -82,37 +81,9 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     return rt.no_view(output.to(dtype))
 
 
-def _group_norm_backward(ctx, G):
-    input, weight, mean, rstd = ctx.saved_tensors
-    num_groups = ctx.num_groups
-    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-    grad_input = grad_weight = grad_bias = None
-    size_per_group = input.shape[1] // num_groups
-    split_weight = (
-        None
-        if weight is None
-        else rt.unflatten(weight, 0, (num_groups, size_per_group))
-    )
-    split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
-    split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
-    grads = rt.native_group_norm_backward(
-        split_G, split_input, mean, rstd, split_weight, ctx.needs_input_grad[:3]
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = rt.flatten(grads[0], 1, 2)
-    if ctx.needs_input_grad[1]:
-        grad_weight = rt.flatten(grads[1], 0, 1)
-    if ctx.needs_input_grad[2]:
-        grad_bias = rt.flatten(grads[2], 0, 1)
-    return grad_input, grad_weight, grad_bias, None, None
-
-
 class _GroupNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, num_groups, eps):
-        return _group_norm_forward(input, weight, bias, num_groups, eps)
+    forward = staticmethod(_group_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -120,26 +91,41 @@ class _GroupNorm(Function):
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[2:]
         ctx.num_groups = num_groups
         ctx.eps = eps
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        if rt.unrecorded(G):
-            return _group_norm_backward(ctx, G)
-        input, weight, _, _ = ctx.saved_tensors
+        input, weight, mean, rstd = ctx.saved_tensors
         num_groups = ctx.num_groups
-        eps = ctx.eps
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = grad_bias = None
+        if rt.unrecorded(G):
+            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+            size_per_group = input.shape[1] // num_groups
+            split_weight = (
+                None
+                if weight is None
+                else rt.unflatten(weight, 0, (num_groups, size_per_group))
+            )
+            split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
+            split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
+            grads = rt.native_group_norm_backward(
+                split_G, split_input, mean, rstd, split_weight, ctx.needs_input_grad[:3]
+            )
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.flatten(grads[0], 1, 2)
+            if ctx.needs_input_grad[1]:
+                grad_weight = rt.flatten(grads[1], 0, 1)
+            if ctx.needs_input_grad[2]:
+                grad_bias = rt.flatten(grads[2], 0, 1)
+            return grad_input, grad_weight, grad_bias, None, None
+        eps = ctx.eps
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        input, weight, G = rt.widened(input, weight, G)
         q_size = math.prod(q_shape)
         size_per_group = input_shape[1] // num_groups
         G = G.reshape((input_shape[0], num_groups, size_per_group, q_size))

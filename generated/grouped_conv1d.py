@@ -32,12 +32,7 @@ def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, grou
 
 class _GroupedConv1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, stride, padding, dilation, groups):
-        return _grouped_conv1d_forward(
-            input, weight, bias, stride, padding, dilation, groups
-        )
+    forward = staticmethod(_grouped_conv1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

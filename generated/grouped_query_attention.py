@@ -71,7 +71,6 @@ def _grouped_query_attention_composed(query, key, value):
     query, key, value = rt.cast(low, query, key, value)
     query_per_key = query.shape[-3] // key.shape[-3]
     flat_query = query.unflatten(-3, (key.shape[-3], query_per_key)).flatten(-3, -2)
-    # S[*b,g,r,i,j]
     S = (flat_query @ key.mT).unflatten(-2, (query_per_key, query.shape[-2])).to(
         wide
     ) / math.sqrt(query.shape[-1])
@@ -83,62 +82,9 @@ def _grouped_query_attention_composed(query, key, value):
     )
 
 
-def _grouped_query_attention_backward(ctx, G):
-    query, key, value, output, kept = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    split_G = rt.unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3]))
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    query_per_key = query.shape[-3] // key.shape[-3]
-    split_output = rt.unflatten(output, -3, (key.shape[-3], query_per_key))
-    split_query = rt.unflatten(query, -3, (key.shape[-3], query_per_key))
-    query_per_key2 = query.shape[-3] // key.shape[-3]
-    spread_key = key.unsqueeze(-3).expand(
-        (
-            *query.shape[:-3],
-            key.shape[-3],
-            query_per_key2,
-            key.shape[-2],
-            query.shape[-1],
-        ),
-    )
-    spread_value = value.unsqueeze(-3).expand(
-        (
-            *query.shape[:-3],
-            key.shape[-3],
-            query_per_key2,
-            key.shape[-2],
-            value.shape[-1],
-        ),
-    )
-    grads = rt.attention_backward(
-        split_G,
-        split_query,
-        spread_key,
-        spread_value,
-        split_output,
-        kept,
-        one_over_query,
-        None,
-    )
-    if ctx.needs_input_grad[0]:
-        grad_query = rt.flatten(grads[0], -4, -3)
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1].sum(-3)
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2].sum(-3)
-    return grad_query, grad_key, grad_value
-
-
 class _GroupedQueryAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _grouped_query_attention_forward(query, key, value)
+    forward = staticmethod(_grouped_query_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -154,19 +100,64 @@ class _GroupedQueryAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 3
+        query, key, value, output, kept = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            return _grouped_query_attention_backward(ctx, G)
-        query, key, value, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            kept = rt.cast(wide, kept)[0]
+            split_G = rt.unflatten(
+                G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])
+            )
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            query_per_key = query.shape[-3] // key.shape[-3]
+            split_output = rt.unflatten(output, -3, (key.shape[-3], query_per_key))
+            split_query = rt.unflatten(query, -3, (key.shape[-3], query_per_key))
+            query_per_key2 = query.shape[-3] // key.shape[-3]
+            spread_key = key.unsqueeze(-3).expand(
+                (
+                    *query.shape[:-3],
+                    key.shape[-3],
+                    query_per_key2,
+                    key.shape[-2],
+                    query.shape[-1],
+                ),
+            )
+            spread_value = value.unsqueeze(-3).expand(
+                (
+                    *query.shape[:-3],
+                    key.shape[-3],
+                    query_per_key2,
+                    key.shape[-2],
+                    value.shape[-1],
+                ),
+            )
+            grads = rt.attention_backward(
+                split_G,
+                split_query,
+                spread_key,
+                spread_value,
+                split_output,
+                kept,
+                one_over_query,
+                None,
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = rt.flatten(grads[0], -4, -3)
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1].sum(-3)
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2].sum(-3)
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         flat_query = rt.flatten(
             rt.unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,
             -2,
         )
-        # S[*b,g,r,i,j]
         S = rt.unflatten(
             flat_query @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
         ).to(wide) / math.sqrt(query.shape[-1])
@@ -177,14 +168,12 @@ class _GroupedQueryAttention(Function):
             -2,
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            # grad_P[*b,g,r,i,j]
             grad_P = rt.unflatten(
                 flat_G @ value.mT,
                 -2,
                 (query.shape[-3] // key.shape[-3], query.shape[-2]),
             )
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,g,r,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
             flat_grad_S = rt.flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:

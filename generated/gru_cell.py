@@ -35,117 +35,36 @@ from . import _runtime as rt
 
 
 def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if rt.unrecorded(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
+    reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = rt.cast(wide, hx)[0]
     input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    # a[n,g,j]
-    a = input_w_ih if b_ih is None else b_ih.unflatten(0, (3, hx.shape[1])) + input_w_ih
-    hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    # s[n,g,j]
-    s = hx_w_hh if b_hh is None else b_hh.unflatten(0, (3, hx.shape[1])) + hx_w_hh
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
-    new = (a.select(1, 2).to(wide) + s.select(1, 2).to(wide) * reset).tanh()  # new[n,j]
-    h = (hx * update + new * (1 - update)).to(dtype)
-    return h, a, s
-
-
-def _gru_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx = rt.cast(wide, hx)[0]
-    input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    # a[n,g,j]
     a = (
         input_w_ih
         if b_ih is None
-        else input_w_ih.add_(b_ih.unflatten(0, (3, hx.shape[1])))
+        else reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))
     )
     hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    # s[n,g,j]
-    s = hx_w_hh if b_hh is None else hx_w_hh.add_(b_hh.unflatten(0, (3, hx.shape[1])))
-    update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid_()  # update[n,j]
-    reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid_()  # reset[n,j]
-    # new[n,j]
-    new = reset.mul_(s.select(1, 2).to(wide)).add_(a.select(1, 2).to(wide)).tanh_()
-    h = (hx * update).addcmul_(new, 1 - update).to(dtype)
+    s = (
+        hx_w_hh
+        if b_hh is None
+        else reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))
+    )
+    update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))  # update[n,j]
+    reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
+    new = reuse.tanh(
+        reuse.add(reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide))
+    )
+    h = reuse.addcmul(hx * update, new, 1 - update).to(dtype)
     return h, a, s
-
-
-def _gru_cell_backward(ctx, G):
-    input, hx, w_ih, w_hh, _, _, a, s = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
-    hx, a, s, G = rt.cast(wide, hx, a, s, G)
-    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
-    grad_new = (1 - update).mul_(G)  # grad_new[n,j]
-    reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
-    new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()  # new[n,j]
-    grad_update = (hx - new).mul_(G)  # grad_update[n,j]
-    grad_new_through_tanh = torch.ops.aten.tanh_backward(
-        grad_new, new, grad_input=grad_new
-    )
-    s_grad_new = s.select(1, 2) * grad_new_through_tanh
-    s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
-        s_grad_new, reset, grad_input=s_grad_new
-    )
-    grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
-        grad_update, update, grad_input=grad_update
-    )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] or ctx.needs_input_grad[4]:
-        # grad_a[n,g,j]
-        grad_a = torch.stack(
-            (
-                s_grad_new_through_sigmoid,
-                grad_update_through_sigmoid,
-                grad_new_through_tanh,
-            ),
-            1,
-        )
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3] or ctx.needs_input_grad[5]:
-        # grad_s[n,g,j]
-        grad_s = torch.stack(
-            (
-                s_grad_new_through_sigmoid,
-                grad_update_through_sigmoid,
-                reset.mul_(grad_new_through_tanh),
-            ),
-            1,
-        )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        flat_grad_a = rt.flatten(grad_a, 1, 2)
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        flat_grad_s = rt.flatten(grad_s, 1, 2)
-    if ctx.needs_input_grad[0]:
-        grad_input = flat_grad_a.to(low) @ w_ih
-    if ctx.needs_input_grad[1]:
-        grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
-    if ctx.needs_input_grad[2]:
-        grad_w_ih = flat_grad_a.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
-    if ctx.needs_input_grad[4]:
-        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-    if ctx.needs_input_grad[5]:
-        grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
-    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _GruCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_gru_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -161,16 +80,76 @@ class _GruCell(Function):
     def backward(ctx, G, _grad_a, _grad_s):
         if G is None:
             return (None,) * 6
+        input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+        grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         if rt.unrecorded(G):
-            return _gru_cell_backward(ctx, G)
-        input, hx, w_ih, w_hh, b_ih, b_hh, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
+            hx, a, s, G = rt.cast(wide, hx, a, s, G)
+            update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
+            grad_new = (1 - update).mul_(G)  # grad_new[n,j]
+            reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
+            new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
+            grad_update = (hx - new).mul_(G)  # grad_update[n,j]
+            grad_new_through_tanh = torch.ops.aten.tanh_backward(
+                grad_new, new, grad_input=grad_new
+            )
+            s_grad_new = s.select(1, 2) * grad_new_through_tanh
+            s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
+                s_grad_new, reset, grad_input=s_grad_new
+            )
+            grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
+                grad_update, update, grad_input=grad_update
+            )
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[4]
+            ):
+                grad_a = torch.stack(
+                    (
+                        s_grad_new_through_sigmoid,
+                        grad_update_through_sigmoid,
+                        grad_new_through_tanh,
+                    ),
+                    1,
+                )
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+                or ctx.needs_input_grad[5]
+            ):
+                grad_s = torch.stack(
+                    (
+                        s_grad_new_through_sigmoid,
+                        grad_update_through_sigmoid,
+                        reset.mul_(grad_new_through_tanh),
+                    ),
+                    1,
+                )
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                flat_grad_a = rt.flatten(grad_a, 1, 2)
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+                flat_grad_s = rt.flatten(grad_s, 1, 2)
+            if ctx.needs_input_grad[0]:
+                grad_input = flat_grad_a.to(low) @ w_ih
+            if ctx.needs_input_grad[1]:
+                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
+            if ctx.needs_input_grad[2]:
+                grad_w_ih = flat_grad_a.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
+            if ctx.needs_input_grad[4]:
+                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
+            if ctx.needs_input_grad[5]:
+                grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
+            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx, G = rt.cast(wide, hx, G)
-        grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        # a[n,g,j]
         a = (
             input_w_ih
             if b_ih is None
@@ -178,7 +157,6 @@ class _GruCell(Function):
         )
         low_hx = hx.to(low)
         low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
-        # s[n,g,j]
         s = (
             low_hx_w_hh
             if b_hh is None
@@ -190,8 +168,8 @@ class _GruCell(Function):
         reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
         wide_s = s.select(1, 2).to(wide)
         new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
-        one_minus_new_squared = 1 - new.square()
-        grad_reset = grad_new * wide_s * one_minus_new_squared  # grad_reset[n,j]
+        one_minus_new = 1 - new.square()
+        grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
         one_minus_reset = 1 - reset
         grad_update = G * (hx - new)  # grad_update[n,j]
         grad_reset_reset = grad_reset * reset * one_minus_reset
@@ -201,26 +179,19 @@ class _GruCell(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
-            # grad_a[n,g,j]
             grad_a = torch.stack(
-                (
-                    grad_reset_reset,
-                    grad_update_update,
-                    grad_new * one_minus_new_squared,
-                ),
-                1,
+                (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
             )
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
-            # grad_s[n,g,j]
             grad_s = torch.stack(
                 (
                     grad_reset_reset,
                     grad_update_update,
-                    grad_new * reset * one_minus_new_squared,
+                    grad_new * reset * one_minus_new,
                 ),
                 1,
             )

@@ -25,20 +25,9 @@ def _hardshrink_forward(input, lambd):
     return torch.nn.functional.hardshrink(input, lambd).to(dtype)
 
 
-def _hardshrink_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    lambd = ctx.lambd
-    input, G = rt.widened(input, G)
-    grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
-    return grad_input, None
-
-
 class _Hardshrink(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, lambd):
-        return _hardshrink_forward(input, lambd)
+    forward = staticmethod(_hardshrink_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -48,11 +37,12 @@ class _Hardshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hardshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = rt.widened(input, G)
+        if rt.unrecorded(G):
+            grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+            return grad_input, None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
         return grad_input, None
 

@@ -29,19 +29,9 @@ def _hardsigmoid_forward(input):
     return torch.nn.functional.hardsigmoid(input).to(dtype)
 
 
-def _hardsigmoid_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
-    return grad_input
-
-
 class _Hardsigmoid(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _hardsigmoid_forward(input)
+    forward = staticmethod(_hardsigmoid_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -50,10 +40,11 @@ class _Hardsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hardsigmoid_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = rt.widened_for_kernel(input, G)
+        if rt.unrecorded(G):
+            grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
+            return grad_input
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
         return grad_input
 

@@ -26,19 +26,9 @@ def _hardswish_forward(input):
     return output.to(dtype)
 
 
-def _hardswish_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.hardswish_backward(G, input)
-    return grad_input
-
-
 class _Hardswish(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _hardswish_forward(input)
+    forward = staticmethod(_hardswish_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -47,9 +37,11 @@ class _Hardswish(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hardswish_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.hardswish_backward(G, input)
+            return grad_input
         input, G = rt.widened(input, G)
         grad_input = torch.ops.aten.threshold_backward(
             G * rt.where(input >= 3, 1, 0.5 + input / 3), input, -3

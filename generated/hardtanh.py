@@ -37,10 +37,7 @@ def _hardtanh_forward(input, min_val, max_val):
 
 class _Hardtanh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, min_val, max_val):
-        return _hardtanh_forward(input, min_val, max_val)
+    forward = staticmethod(_hardtanh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -30,102 +30,37 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hinge_embedding_loss_mean_forward(input, target, margin):
-    if rt.unrecorded(input, target):
-        return _hinge_embedding_loss_mean_forward_in_place(input, target, margin)
-    dtype = rt.autocast_float32(input, target)
+def _hinge_embedding_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _hinge_embedding_loss_forward(input, target, margin, reduction):
+    reuse = rt.reuse(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.mean().to(dtype)
+    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
+    return _hinge_embedding_loss_reduced(loss, reduction).to(dtype)
 
 
-def _hinge_embedding_loss_mean_forward_in_place(input, target, margin):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
-    return loss.mean().to(dtype)
-
-
-def _hinge_embedding_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    margin = ctx.margin
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = (
-            torch.where(target == 1, G, 0)
-            .sub_(rt.where((target != 1) & (margin - input >= 0), G, 0))
-            .div_(math.prod(input_shape))
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = G.new_zeros(input_shape)
-    return grad_input, grad_target, None
-
-
-class _HingeEmbeddingLossMean(Function):
+class _HingeEmbeddingLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, margin):
-        return _hinge_embedding_loss_mean_forward(input, target, margin)
+    forward = staticmethod(_hinge_embedding_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, margin = inputs
+        input, target, margin, reduction = inputs
+        loss_shape = input.shape
         ctx.margin = margin
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] else None,
-            target if ctx.needs_input_grad[0] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hinge_embedding_loss_mean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        margin = ctx.margin
-        input_shape = ctx.input_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            grad_input = (
-                torch.where(target == 1, G, 0)
-                - rt.where((target != 1) & (margin - input >= 0), G, 0)
-            ) / math.prod(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input_shape)
-        return grad_input, grad_target, None
-
-
-def _hinge_embedding_loss_sum_forward(input, target, margin):
-    if rt.unrecorded(input, target):
-        return _hinge_embedding_loss_sum_forward_in_place(input, target, margin)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.sum().to(dtype)
-
-
-def _hinge_embedding_loss_sum_forward_in_place(input, target, margin):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
-    return loss.sum().to(dtype)
-
-
-class _HingeEmbeddingLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, margin):
-        return _hinge_embedding_loss_sum_forward(input, target, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, margin = inputs
-        ctx.margin = margin
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[0] else None,
@@ -136,72 +71,22 @@ class _HingeEmbeddingLossSum(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input_shape = ctx.input_shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0]:
             grad_input = torch.where(target == 1, G, 0) - rt.where(
                 (target != 1) & (margin - input >= 0), G, 0
             )
         if ctx.needs_input_grad[1]:
             grad_target = G.new_zeros(input_shape)
-        return grad_input, grad_target, None
+        return grad_input, grad_target, None, None
 
 
-def _hinge_embedding_loss_none_forward(input, target, margin):
-    if rt.unrecorded(input, target):
-        return _hinge_embedding_loss_none_forward_in_place(input, target, margin)
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp(min=0))
-    return loss.to(dtype)
-
-
-def _hinge_embedding_loss_none_forward_in_place(input, target, margin):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, (margin - input).clamp_(min=0))
-    return loss.to(dtype)
-
-
-class _HingeEmbeddingLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, margin):
-        return _hinge_embedding_loss_none_forward(input, target, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, margin = inputs
-        ctx.margin = margin
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] else None,
-            target if ctx.needs_input_grad[0] else None,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        margin = ctx.margin
-        input_shape = ctx.input_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            grad_input = torch.where(target == 1, G, 0) - rt.where(
-                (target != 1) & (margin - input >= 0), G, 0
-            )
-        if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input_shape)
-        return grad_input, grad_target, None
-
-
-_OPTIONS = {
-    "mean": (_HingeEmbeddingLossMean, _hinge_embedding_loss_mean_forward),
-    "sum": (_HingeEmbeddingLossSum, _hinge_embedding_loss_sum_forward),
-    "none": (_HingeEmbeddingLossNone, _hinge_embedding_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def hinge_embedding_loss(
@@ -229,9 +114,8 @@ def hinge_embedding_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("hinge_embedding_loss", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, margin)
-    return rt.apply(function, input, target, margin)
+        return _hinge_embedding_loss_forward(input, target, margin, reduction)
+    return rt.apply(_HingeEmbeddingLoss, input, target, margin, reduction)

@@ -30,205 +30,57 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hinge_loss_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _hinge_loss_mean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
+def _hinge_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _hinge_loss_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    loss = (1 - input * target).relu()
-    return loss.mean().to(dtype)
+    loss = reuse.relu(1 - input * target)
+    return _hinge_loss_reduced(loss, reduction).to(dtype)
 
 
-def _hinge_loss_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (1 - input * target).relu_()
-    return loss.mean().to(dtype)
-
-
-def _hinge_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    loss = (1 - input * target).relu_()
-    G_over_input = -G / math.prod(input.shape)
-    if ctx.needs_input_grad[0]:
-        G_over_input_target = G_over_input * target
-        grad_input = torch.ops.aten.threshold_backward(
-            G_over_input_target, loss, 0, grad_input=G_over_input_target
-        )
-    if ctx.needs_input_grad[1]:
-        G_over_input_input = G_over_input * input
-        grad_target = torch.ops.aten.threshold_backward(
-            G_over_input_input, loss, 0, grad_input=G_over_input_input
-        )
-    return grad_input, grad_target
-
-
-class _HingeLossMean(Function):
+class _HingeLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _hinge_loss_mean_forward(input, target)
+    forward = staticmethod(_hinge_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hinge_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        loss = (1 - input * target).relu()
-        G_over_input = -G / math.prod(input.shape)
-        if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(
-                G_over_input * target, loss, 0
-            )
-        if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(
-                G_over_input * input, loss, 0
-            )
-        return grad_input, grad_target
-
-
-def _hinge_loss_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _hinge_loss_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (1 - input * target).relu()
-    return loss.sum().to(dtype)
-
-
-def _hinge_loss_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (1 - input * target).relu_()
-    return loss.sum().to(dtype)
-
-
-def _hinge_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    loss = (1 - input * target).relu_()
-    minus_G = -G
-    if ctx.needs_input_grad[0]:
-        minus_G_target = minus_G * target
-        grad_input = torch.ops.aten.threshold_backward(
-            minus_G_target, loss, 0, grad_input=minus_G_target
-        )
-    if ctx.needs_input_grad[1]:
-        minus_G_input = minus_G * input
-        grad_target = torch.ops.aten.threshold_backward(
-            minus_G_input, loss, 0, grad_input=minus_G_input
-        )
-    return grad_input, grad_target
-
-
-class _HingeLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _hinge_loss_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hinge_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        loss = (1 - input * target).relu()
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        loss = reuse.relu(1 - input * target)
         minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(minus_G * target, loss, 0)
+            minus_G_target = minus_G * target
+            grad_input = reuse.threshold_backward(minus_G_target, loss, 0)
         if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(minus_G * input, loss, 0)
-        return grad_input, grad_target
+            minus_G_input = minus_G * input
+            grad_target = reuse.threshold_backward(minus_G_input, loss, 0)
+        return grad_input, grad_target, None
 
 
-def _hinge_loss_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _hinge_loss_none_forward_in_place(input, target)
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    return (1 - input * target).relu().to(dtype)
-
-
-def _hinge_loss_none_forward_in_place(input, target):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    return (1 - input * target).relu_().to(dtype)
-
-
-def _hinge_loss_none_backward(ctx, G):
-    input, target, loss = ctx.saved_tensors
-    input, target, loss, G = rt.widened_for_kernel(input, target, loss, G)
-    grad_input = grad_target = None
-    minus_G = -G
-    if ctx.needs_input_grad[0]:
-        minus_G_target = minus_G * target
-        grad_input = torch.ops.aten.threshold_backward(
-            minus_G_target, loss, 0, grad_input=minus_G_target
-        )
-    if ctx.needs_input_grad[1]:
-        minus_G_input = minus_G.mul_(input)
-        grad_target = torch.ops.aten.threshold_backward(
-            minus_G_input, loss, 0, grad_input=minus_G_input
-        )
-    return grad_input, grad_target
-
-
-class _HingeLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _hinge_loss_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        loss = output
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[1] else None,
-            target if ctx.needs_input_grad[0] else None,
-            loss,
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _hinge_loss_none_backward(ctx, G)
-        input, target, loss = ctx.saved_tensors
-        input, target, loss, G = rt.widened_for_kernel(input, target, loss, G)
-        grad_input = grad_target = None
-        minus_G = -G
-        if ctx.needs_input_grad[0]:
-            grad_input = torch.ops.aten.threshold_backward(minus_G * target, loss, 0)
-        if ctx.needs_input_grad[1]:
-            grad_target = torch.ops.aten.threshold_backward(minus_G * input, loss, 0)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_HingeLossMean, _hinge_loss_mean_forward),
-    "sum": (_HingeLossSum, _hinge_loss_sum_forward),
-    "none": (_HingeLossNone, _hinge_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def hinge_loss(
@@ -250,9 +102,8 @@ def hinge_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("hinge_loss", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _hinge_loss_forward(input, target, reduction)
+    return rt.apply(_HingeLoss, input, target, reduction)

@@ -52,334 +52,96 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _huber_loss_mean_forward(input, target, delta):
-    dtype = rt.autocast_float32(input, target)
+def _huber_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _huber_loss_forward(input, target, reduction, delta):
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    delta_positive = 0 < delta
-    input_minus_target = input - target if not delta_positive else None
-    abs_input = input_minus_target.abs() if not delta_positive else None
-    huber_loss_with_delta = (
-        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
-    )
-    delta_abs_input = delta * (abs_input - 0.5 * delta) if not delta_positive else None
-    half_input_squared = (
-        0.5 * input_minus_target.square() if not delta_positive else None
-    )
-    input_or_abs_input = (
-        rt.where(abs_input <= delta, half_input_squared, delta_abs_input)
-        if not delta_positive
-        else None
-    )
-    return (
-        (huber_loss_with_delta if delta_positive else input_or_abs_input)
-        .mean()
-        .to(dtype)
-    )
+    loss = torch.ops.aten.huber_loss(input, target, 0, delta)
+    return _huber_loss_reduced(loss, reduction).to(dtype)
 
 
-def _huber_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    delta = ctx.delta
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    e = input - target  # e[*p]
-    sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
-    if ctx.needs_input_grad[0]:
-        G_over_input_size = G / math.prod(input.shape)
-        grad_input = (
-            G_over_input_size * sign_e_delta
-            if ctx.needs_input_grad[1]
-            else sign_e_delta.mul_(G_over_input_size)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_e_delta.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, None
-
-
-class _HuberLossMean(Function):
+class _HuberLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, delta):
-        return _huber_loss_mean_forward(input, target, delta)
+    forward = staticmethod(_huber_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, delta = inputs
+        input, target, reduction, delta = inputs
         ctx.delta = delta
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _huber_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
         delta = ctx.delta
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         e = input - target  # e[*p]
-        delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
+        clamped_e = reuse.clamp(e, -delta, delta)
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * delta_sign_e
-        if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * delta_sign_e
-        return grad_input, grad_target, None
-
-
-def _huber_loss_mean_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target  # e[*p]
-    d_input_minus_d_target = d_input - d_target
-    abs_e = e.abs()
-    masked_sign_e_d_input = torch.ops.aten.threshold_backward(
-        e.sign() * d_input_minus_d_target, abs_e, delta
-    )
-    return (
-        delta * masked_sign_e_d_input.sum()
-        + rt.where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
-    ) / math.prod(d_input.shape)
-
-
-class _HuberLossMeanDual(_HuberLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_huber_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _HuberLossMean.setup_context(ctx, inputs, output)
-        input, target, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _delta):
-        input, target, average = rt.primals(ctx.saved_tensors)
-        delta = ctx.delta
-        with rt.in_forward_mode():
-            d_average = _huber_loss_mean_tangent(
-                input, target, delta, d_input, d_target
+            grad_input = (
+                G * clamped_e if ctx.needs_input_grad[1] else reuse.mul(clamped_e, G)
             )
-            return d_average.to(average.dtype)
-
-
-def _huber_loss_sum_forward(input, target, delta):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    delta_positive = 0 < delta
-    input_minus_target = input - target if not delta_positive else None
-    abs_input = input_minus_target.abs() if not delta_positive else None
-    huber_loss_with_delta = (
-        torch.ops.aten.huber_loss(input, target, 0, delta) if delta_positive else None
-    )
-    delta_abs_input = delta * (abs_input - 0.5 * delta) if not delta_positive else None
-    half_input_squared = (
-        0.5 * input_minus_target.square() if not delta_positive else None
-    )
-    input_or_abs_input = (
-        rt.where(abs_input <= delta, half_input_squared, delta_abs_input)
-        if not delta_positive
-        else None
-    )
-    return (
-        (huber_loss_with_delta if delta_positive else input_or_abs_input)
-        .sum()
-        .to(dtype)
-    )
-
-
-def _huber_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    delta = ctx.delta
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    e = input - target  # e[*p]
-    sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
-    if ctx.needs_input_grad[0]:
-        grad_input = (
-            G * sign_e_delta if ctx.needs_input_grad[1] else sign_e_delta.mul_(G)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_e_delta.mul_(-G)
-    return grad_input, grad_target, None
-
-
-class _HuberLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, delta):
-        return _huber_loss_sum_forward(input, target, delta)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, delta = inputs
-        ctx.delta = delta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _huber_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        delta = ctx.delta
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        e = input - target  # e[*p]
-        delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
-        if ctx.needs_input_grad[0]:
-            grad_input = G * delta_sign_e
         if ctx.needs_input_grad[1]:
-            grad_target = -G * delta_sign_e
-        return grad_input, grad_target, None
+            grad_target = reuse.mul(clamped_e, -G)
+        return grad_input, grad_target, None, None
 
 
-def _huber_loss_sum_tangent(input, target, delta, d_input, d_target):
+def _huber_loss_tangent(input, target, reduction, delta, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     e = input - target  # e[*p]
     d_input_minus_d_target = d_input - d_target
-    abs_e = e.abs()
-    masked_sign_e_d_input = torch.ops.aten.threshold_backward(
-        e.sign() * d_input_minus_d_target, abs_e, delta
-    )
-    return (
-        delta * masked_sign_e_d_input.sum()
-        + rt.where(abs_e <= delta, e * d_input_minus_d_target, 0).sum()
-    )
-
-
-class _HuberLossSumDual(_HuberLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_huber_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _HuberLossSum.setup_context(ctx, inputs, output)
-        input, target, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _delta):
-        input, target, total = rt.primals(ctx.saved_tensors)
-        delta = ctx.delta
-        with rt.in_forward_mode():
-            d_total = _huber_loss_sum_tangent(input, target, delta, d_input, d_target)
-            return d_total.to(total.dtype)
-
-
-def _huber_loss_none_forward(input, target, delta):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    delta_positive = 0 < delta
-    input_minus_target = input - target if not delta_positive else None
-    abs_input = input_minus_target.abs() if not delta_positive else None
-    delta_abs_input = delta * (abs_input - 0.5 * delta) if not delta_positive else None
-    half_input_squared = (
-        0.5 * input_minus_target.square() if not delta_positive else None
-    )
-    input_or_abs_input = (
-        rt.where(abs_input <= delta, half_input_squared, delta_abs_input)
-        if not delta_positive
-        else None
-    )
-    return (
-        torch.ops.aten.huber_loss(input, target, 0, delta).to(dtype)
-        if delta_positive
-        else input_or_abs_input.to(dtype)
-    )
-
-
-def _huber_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    delta = ctx.delta
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    e = input - target  # e[*p]
-    sign_e_delta = e.clamp_(-delta, delta) if 0 <= delta else e.sign_().mul_(delta)
-    if ctx.needs_input_grad[0]:
-        grad_input = (
-            G * sign_e_delta if ctx.needs_input_grad[1] else sign_e_delta.mul_(G)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_e_delta.mul_(G).neg_()
-    return grad_input, grad_target, None
-
-
-class _HuberLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, delta):
-        return _huber_loss_none_forward(input, target, delta)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, delta = inputs
-        ctx.delta = delta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _huber_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        delta = ctx.delta
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        e = input - target  # e[*p]
-        delta_sign_e = e.clamp(-delta, delta) if 0 <= delta else delta * e.sign()
-        if ctx.needs_input_grad[0]:
-            grad_input = G * delta_sign_e
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * delta_sign_e
-        return grad_input, grad_target, None
-
-
-def _huber_loss_none_tangent(input, target, delta, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target  # e[*p]
-    d_input_minus_d_target = d_input - d_target
-    return rt.where(
+    d_loss = rt.where(
         e.abs() <= delta,
         e * d_input_minus_d_target,
         delta * e.sign() * d_input_minus_d_target,
     )
+    return _huber_loss_reduced(d_loss, reduction)
 
 
-class _HuberLossNoneDual(_HuberLossNone):
+class _HuberLossDual(_HuberLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_huber_loss_none_forward, in_dims, given)
+        return rt.vmapped(_huber_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _HuberLossNone.setup_context(ctx, inputs, output)
-        input, target, _ = inputs
+        _HuberLoss.setup_context(ctx, inputs, output)
+        input, target, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, d_target, _delta):
+    def jvp(ctx, d_input, d_target, _reduction, _delta):
         input, target, loss = rt.primals(ctx.saved_tensors)
+        reduction = ctx.reduction
         delta = ctx.delta
         with rt.in_forward_mode():
-            d_loss = _huber_loss_none_tangent(input, target, delta, d_input, d_target)
+            d_loss = _huber_loss_tangent(
+                input, target, reduction, delta, d_input, d_target
+            )
             return d_loss.to(loss.dtype)
 
 
-_OPTIONS = {
-    "mean": (_HuberLossMean, _HuberLossMeanDual, _huber_loss_mean_forward),
-    "sum": (_HuberLossSum, _HuberLossSumDual, _huber_loss_sum_forward),
-    "none": (_HuberLossNone, _HuberLossNoneDual, _huber_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def huber_loss(
@@ -405,11 +167,10 @@ def huber_loss(
     ):
         signature = "input[*p], target[*p]; delta>0; reduction in mean|sum|none"
         raise rt.explained("huber_loss", signature, input, target, delta, reduction)
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, delta)
+        return _HuberLossDual.apply(input, target, reduction, delta)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, delta)
-    return rt.apply(function, input, target, delta)
+        return _huber_loss_forward(input, target, reduction, delta)
+    return rt.apply(_HuberLoss, input, target, reduction, delta)

@@ -24,10 +24,7 @@ def _index_add_forward(input, index, source, dim, alpha):
 
 class _IndexAdd(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index, source, dim, alpha):
-        return _index_add_forward(input, index, source, dim, alpha)
+    forward = staticmethod(_index_add_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

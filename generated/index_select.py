@@ -18,21 +18,9 @@ def _index_select_forward(input, index, dim):
     return input.index_select(dim, index)
 
 
-def _index_select_backward(ctx, G):
-    (index,) = ctx.saved_tensors
-    dim = ctx.dim
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    grad_input = G.new_zeros(input_shape).index_add_(dim, index, G)
-    return grad_input, None, None
-
-
 class _IndexSelect(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index, dim):
-        return _index_select_forward(input, index, dim)
+    forward = staticmethod(_index_select_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -43,13 +31,12 @@ class _IndexSelect(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _index_select_backward(ctx, G)
         (index,) = ctx.saved_tensors
         dim = ctx.dim
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
-        grad_input = G.new_zeros(input_shape).index_add(dim, index, G)
+        reuse = rt.reuse(G)
+        grad_input = reuse.index_add(G.new_zeros(input_shape), dim, index, G)
         return grad_input, None, None
 
 

@@ -51,6 +51,7 @@ d_positive_key is the tangent of positive_key:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -59,512 +60,101 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _info_nce_mean_forward(query, positive_key, temperature):
-    if rt.unrecorded(query, positive_key):
-        return _info_nce_mean_forward_in_place(query, positive_key, temperature)
+def _info_nce_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _info_nce_forward(query, positive_key, temperature, reduction):
+    reuse = rt.reuse(query, positive_key)
     low = rt.autocast_product(query, positive_key)
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
     queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
+    similarity = reuse.div((queries.to(low) @ keys.mT.to(low)).to(wide), temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    average = loss.mean().to(dtype)
-    return average, similarity
-
-
-def _info_nce_mean_composed(query, positive_key, temperature):
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.mean().to(dtype)
-
-
-def _info_nce_mean_forward_in_place(query, positive_key, temperature):
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    average = loss.mean().to(dtype)
-    return average, similarity
-
-
-def _info_nce_mean_backward(ctx, G):
-    query, positive_key, similarity = ctx.saved_tensors
-    temperature = ctx.temperature
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(wide, query, positive_key, similarity, G)
-    query, positive_key, similarity, G = given
-    grad_query = grad_positive_key = None
-    diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
-    # grad_similarity[n,m]
-    grad_similarity = (
-        torch.softmax(similarity, 1).add_(diagonal_of_G).mul_(G / query.shape[0])
-    )
-    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key  # keys[n,d]
-    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query  # queries[n,d]
-    grad_similarity_similarity = grad_similarity * similarity
-    if ctx.needs_input_grad[0]:
-        grad_similarity_over_temperature = (
-            (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        )
-        grad_query = grad_similarity_over_temperature.addcmul_(
-            grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
-        ).mul_(rsqrt_query)
-    if ctx.needs_input_grad[1]:
-        grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
-            wide
-        )
-        grad_positive_key = (
-            grad_similarity_queries.div_(temperature)
-            .addcmul_(grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1)
-            .mul_(rsqrt_positive_key)
-        )
-    return grad_query, grad_positive_key, None
-
-
-class _InfoNceMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, positive_key, temperature):
-        return _info_nce_mean_forward(query, positive_key, temperature)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        query, positive_key, temperature = inputs
-        _, similarity = output
-        ctx.mark_non_differentiable(similarity)
-        ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, positive_key)
-        ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key, similarity)
-
-    @staticmethod
-    @rt.without_autocast
-    def backward(ctx, G, _grad_similarity):
-        if G is None:
-            return (None,) * 3
-        if rt.unrecorded(G):
-            return _info_nce_mean_backward(ctx, G)
-        query, positive_key, _ = ctx.saved_tensors
-        temperature = ctx.temperature
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = rt.cast(wide, query, positive_key, G)
-        grad_query = grad_positive_key = None
-        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query  # queries[n,d]
-        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = rsqrt_positive_key * positive_key  # keys[n,d]
-        low_queries = queries.to(low)
-        # similarity[n,m]
-        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
-        diagonal_of_G = G.new_full((query.shape[0],), -1).diag_embed()
-        # grad_similarity[n,m]
-        grad_similarity = (
-            G / query.shape[0] * (torch.softmax(similarity, 1) + diagonal_of_G)
-        )
-        grad_similarity_similarity = grad_similarity * similarity
-        if ctx.needs_input_grad[0]:
-            grad_query = rsqrt_query * (
-                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - grad_similarity_similarity.sum(1, keepdim=True) * queries
-            )
-        if ctx.needs_input_grad[1]:
-            grad_positive_key = rsqrt_positive_key * (
-                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
-                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
-            )
-        return grad_query, grad_positive_key, None
-
-
-def _info_nce_mean_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = rt.autocast_product(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
-    query, positive_key, d_query, d_positive_key = given
-    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query  # queries[n,d]
-    d_queries = rsqrt_query * (
-        d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    )
-    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key  # keys[n,d]
-    d_keys = rsqrt_positive_key * (
-        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
-    )
-    low_keys = keys.mT.to(low)
-    low_queries = queries.to(low)
-    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
-        wide
-    ) / temperature
-    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
-    return (
-        (d_similarity * torch.softmax(similarity, 1)).sum()
-        - d_similarity.diagonal(0, 0, 1).sum()
-    ) / d_query.shape[0]
-
-
-class _InfoNceMeanDual(_InfoNceMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_info_nce_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _InfoNceMean.setup_context(ctx, inputs, output)
-        query, positive_key, _ = inputs
-        average, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(query, positive_key, average)
-
-    @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, average = rt.primals(ctx.saved_tensors)
-        temperature = ctx.temperature
-        with rt.in_forward_mode():
-            d_average = _info_nce_mean_tangent(
-                query, positive_key, temperature, d_query, d_positive_key
-            )
-            return d_average.to(average.dtype), None
-
-
-def _info_nce_sum_forward(query, positive_key, temperature):
-    if rt.unrecorded(query, positive_key):
-        return _info_nce_sum_forward_in_place(query, positive_key, temperature)
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    total = loss.sum().to(dtype)
-    return total, similarity
-
-
-def _info_nce_sum_composed(query, positive_key, temperature):
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.sum().to(dtype)
-
-
-def _info_nce_sum_forward_in_place(query, positive_key, temperature):
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    total = loss.sum().to(dtype)
-    return total, similarity
-
-
-def _info_nce_sum_backward(ctx, G):
-    query, positive_key, similarity = ctx.saved_tensors
-    temperature = ctx.temperature
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(wide, query, positive_key, similarity, G)
-    query, positive_key, similarity, G = given
-    grad_query = grad_positive_key = None
-    # grad_similarity[n,m]
-    grad_similarity = (
-        torch.softmax(similarity, 1)
-        .add_(G.new_full((query.shape[0],), -1).diag_embed())
-        .mul_(G)
-    )
-    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key  # keys[n,d]
-    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query  # queries[n,d]
-    grad_similarity_similarity = grad_similarity * similarity
-    if ctx.needs_input_grad[0]:
-        grad_similarity_over_temperature = (
-            (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        )
-        grad_query = grad_similarity_over_temperature.addcmul_(
-            grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
-        ).mul_(rsqrt_query)
-    if ctx.needs_input_grad[1]:
-        grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
-            wide
-        )
-        grad_positive_key = (
-            grad_similarity_queries.div_(temperature)
-            .addcmul_(grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1)
-            .mul_(rsqrt_positive_key)
-        )
-    return grad_query, grad_positive_key, None
-
-
-class _InfoNceSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, positive_key, temperature):
-        return _info_nce_sum_forward(query, positive_key, temperature)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        query, positive_key, temperature = inputs
-        _, similarity = output
-        ctx.mark_non_differentiable(similarity)
-        ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, positive_key)
-        ctx.temperature = temperature
-        ctx.save_for_backward(query, positive_key, similarity)
-
-    @staticmethod
-    @rt.without_autocast
-    def backward(ctx, G, _grad_similarity):
-        if G is None:
-            return (None,) * 3
-        if rt.unrecorded(G):
-            return _info_nce_sum_backward(ctx, G)
-        query, positive_key, _ = ctx.saved_tensors
-        temperature = ctx.temperature
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        query, positive_key, G = rt.cast(wide, query, positive_key, G)
-        grad_query = grad_positive_key = None
-        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query  # queries[n,d]
-        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = rsqrt_positive_key * positive_key  # keys[n,d]
-        low_queries = queries.to(low)
-        # similarity[n,m]
-        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
-        # grad_similarity[n,m]
-        grad_similarity = G * (
-            torch.softmax(similarity, 1)
-            + G.new_full((query.shape[0],), -1).diag_embed()
-        )
-        grad_similarity_similarity = grad_similarity * similarity
-        if ctx.needs_input_grad[0]:
-            grad_query = rsqrt_query * (
-                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - grad_similarity_similarity.sum(1, keepdim=True) * queries
-            )
-        if ctx.needs_input_grad[1]:
-            grad_positive_key = rsqrt_positive_key * (
-                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
-                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
-            )
-        return grad_query, grad_positive_key, None
-
-
-def _info_nce_sum_tangent(query, positive_key, temperature, d_query, d_positive_key):
-    low = rt.autocast_product(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
-    query, positive_key, d_query, d_positive_key = given
-    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query  # queries[n,d]
-    d_queries = rsqrt_query * (
-        d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    )
-    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key  # keys[n,d]
-    d_keys = rsqrt_positive_key * (
-        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
-    )
-    low_keys = keys.mT.to(low)
-    low_queries = queries.to(low)
-    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
-        wide
-    ) / temperature
-    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
-    return (d_similarity * torch.softmax(similarity, 1)).sum() - d_similarity.diagonal(
-        0, 0, 1
-    ).sum()
-
-
-class _InfoNceSumDual(_InfoNceSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_info_nce_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _InfoNceSum.setup_context(ctx, inputs, output)
-        query, positive_key, _ = inputs
-        total, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(query, positive_key, total)
-
-    @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature):
-        query, positive_key, total = rt.primals(ctx.saved_tensors)
-        temperature = ctx.temperature
-        with rt.in_forward_mode():
-            d_total = _info_nce_sum_tangent(
-                query, positive_key, temperature, d_query, d_positive_key
-            )
-            return d_total.to(total.dtype), None
-
-
-def _info_nce_none_forward(query, positive_key, temperature):
-    if rt.unrecorded(query, positive_key):
-        return _info_nce_none_forward_in_place(query, positive_key, temperature)
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    loss = loss.to(dtype)
+    loss = loss.to(wide)
+    loss = _info_nce_reduced(loss, reduction).to(dtype)
     return loss, similarity
 
 
-def _info_nce_none_composed(query, positive_key, temperature):
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide) / temperature
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    return loss.to(dtype)
-
-
-def _info_nce_none_forward_in_place(query, positive_key, temperature):
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    # keys[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    # similarity[n,m]
-    similarity = (queries.to(low) @ keys.mT.to(low)).to(wide).div_(temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    loss = loss.to(dtype)
-    return loss, similarity
-
-
-def _info_nce_none_backward(ctx, G):
-    query, positive_key, similarity = ctx.saved_tensors
-    temperature = ctx.temperature
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(wide, query, positive_key, similarity, G)
-    query, positive_key, similarity, G = given
-    grad_query = grad_positive_key = None
-    # grad_similarity[n,m]
-    grad_similarity = (
-        torch.softmax(similarity, 1)
-        .add_(G.new_full(G.shape, -1).diag_embed())
-        .mul_(G.unsqueeze(1))
-    )
-    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key  # keys[n,d]
-    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query  # queries[n,d]
-    grad_similarity_similarity = grad_similarity * similarity
-    if ctx.needs_input_grad[0]:
-        grad_similarity_over_temperature = (
-            (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-        )
-        grad_query = grad_similarity_over_temperature.addcmul_(
-            grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
-        ).mul_(rsqrt_query)
-    if ctx.needs_input_grad[1]:
-        grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
-            wide
-        )
-        grad_positive_key = (
-            grad_similarity_queries.div_(temperature)
-            .addcmul_(grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1)
-            .mul_(rsqrt_positive_key)
-        )
-    return grad_query, grad_positive_key, None
-
-
-class _InfoNceNone(Function):
+class _InfoNce(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, positive_key, temperature):
-        return _info_nce_none_forward(query, positive_key, temperature)
+    forward = staticmethod(_info_nce_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        query, positive_key, temperature = inputs
+        query, positive_key, temperature, reduction = inputs
         _, similarity = output
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, positive_key)
         ctx.temperature = temperature
+        ctx.reduction = reduction
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G, _grad_similarity):
         if G is None:
-            return (None,) * 3
-        if rt.unrecorded(G):
-            return _info_nce_none_backward(ctx, G)
-        query, positive_key, _ = ctx.saved_tensors
+            return (None,) * 4
+        query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
+        reduction = ctx.reduction
+        loss_shape = (query.shape[0],)
+        grad_query = grad_positive_key = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(wide, query, positive_key, similarity, G)
+            query, positive_key, similarity, G = given
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            grad_similarity = (
+                torch.softmax(similarity, 1)
+                .add_(G.new_full(G.shape, -1).diag_embed())
+                .mul_(G.unsqueeze(1))
+            )
+            rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+            keys = rsqrt_positive_key * positive_key  # keys[n,d]
+            rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+            queries = rsqrt_query * query  # queries[n,d]
+            grad_similarity_similarity = grad_similarity * similarity
+            if ctx.needs_input_grad[0]:
+                grad_similarity_over_temperature = (
+                    (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
+                )
+                grad_query = grad_similarity_over_temperature.addcmul_(
+                    grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
+                ).mul_(rsqrt_query)
+            if ctx.needs_input_grad[1]:
+                grad_similarity_queries = (
+                    grad_similarity.mT.to(low) @ queries.to(low)
+                ).to(wide)
+                grad_positive_key = (
+                    grad_similarity_queries.div_(temperature)
+                    .addcmul_(
+                        grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1
+                    )
+                    .mul_(rsqrt_positive_key)
+                )
+            return grad_query, grad_positive_key, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
-        grad_query = grad_positive_key = None
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
         queries = rsqrt_query * query  # queries[n,d]
         rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
         keys = rsqrt_positive_key * positive_key  # keys[n,d]
         low_queries = queries.to(low)
-        # similarity[n,m]
         similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
-        # grad_similarity[n,m]
         grad_similarity = G.unsqueeze(1) * (
             torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
         )
@@ -579,10 +169,12 @@ class _InfoNceNone(Function):
                 (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
                 - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
             )
-        return grad_query, grad_positive_key, None
+        return grad_query, grad_positive_key, None, None
 
 
-def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive_key):
+def _info_nce_tangent(
+    query, positive_key, temperature, reduction, d_query, d_positive_key
+):
     low = rt.autocast_product(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
@@ -604,55 +196,38 @@ def _info_nce_none_tangent(query, positive_key, temperature, d_query, d_positive
     ) / temperature
     similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
     sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
-    return sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
+    d_loss = sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
+    return _info_nce_reduced(d_loss, reduction)
 
 
-class _InfoNceNoneDual(_InfoNceNone):
+class _InfoNceDual(_InfoNce):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_info_nce_none_forward, in_dims, given)
+        return rt.vmapped(_info_nce_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _InfoNceNone.setup_context(ctx, inputs, output)
-        query, positive_key, _ = inputs
+        _InfoNce.setup_context(ctx, inputs, output)
+        query, positive_key, _, _ = inputs
         loss, _ = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(query, positive_key, loss)
 
     @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature):
+    def jvp(ctx, d_query, d_positive_key, _temperature, _reduction):
         query, positive_key, loss = rt.primals(ctx.saved_tensors)
         temperature = ctx.temperature
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _info_nce_none_tangent(
-                query, positive_key, temperature, d_query, d_positive_key
+            d_loss = _info_nce_tangent(
+                query, positive_key, temperature, reduction, d_query, d_positive_key
             )
             return d_loss.to(loss.dtype), None
 
 
-_OPTIONS = {
-    "mean": (
-        _InfoNceMean,
-        _InfoNceMeanDual,
-        _info_nce_mean_forward,
-        _info_nce_mean_composed,
-    ),
-    "sum": (
-        _InfoNceSum,
-        _InfoNceSumDual,
-        _info_nce_sum_forward,
-        _info_nce_sum_composed,
-    ),
-    "none": (
-        _InfoNceNone,
-        _InfoNceNoneDual,
-        _info_nce_none_forward,
-        _info_nce_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def info_nce(
@@ -681,13 +256,10 @@ def info_nce(
     ):
         signature = "query[n,d], positive_key[n,d]; reduction in mean|sum|none"
         raise rt.explained("info_nce", signature, query, positive_key, reduction)
-    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         query, positive_key = rt.distinct(query, positive_key)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(query, positive_key, temperature)[0]
-    if rt.forward_mode():
-        return composed(query, positive_key, temperature)
-    if not torch.is_grad_enabled():
-        return forward(query, positive_key, temperature)[0]
-    return rt.apply(function, query, positive_key, temperature)[0]
+        return _InfoNceDual.apply(query, positive_key, temperature, reduction)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _info_nce_forward(query, positive_key, temperature, reduction)[0]
+    return rt.apply(_InfoNce, query, positive_key, temperature, reduction)[0]

@@ -65,28 +65,9 @@ def _instance_norm_composed(input, weight, bias, eps):
     )
 
 
-def _instance_norm_backward(ctx, G):
-    input, weight, mean, rstd = ctx.saved_tensors
-    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-    grad_input = grad_weight = grad_bias = None
-    grads = rt.native_instance_norm_backward(
-        G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_weight = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_bias = grads[2]
-    return grad_input, grad_weight, grad_bias, None
-
-
 class _InstanceNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, eps):
-        return _instance_norm_forward(input, weight, bias, eps)
+    forward = staticmethod(_instance_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -94,24 +75,31 @@ class _InstanceNorm(Function):
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[2:]
         ctx.eps = eps
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _instance_norm_backward(ctx, G)
-        input, weight, _, _ = ctx.saved_tensors
-        eps = ctx.eps
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        input, weight, G = rt.widened(input, weight, G)
+        input, weight, mean, rstd = ctx.saved_tensors
         grad_input = grad_weight = grad_bias = None
+        if rt.unrecorded(G):
+            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+            grads = rt.native_instance_norm_backward(
+                G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
+            )
+            if ctx.needs_input_grad[0]:
+                grad_input = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_weight = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_bias = grads[2]
+            return grad_input, grad_weight, grad_bias, None
+        eps = ctx.eps
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        input, weight, G = rt.widened(input, weight, G)
         q_size = math.prod(q_shape)
         G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:

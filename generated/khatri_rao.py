@@ -23,10 +23,7 @@ def _khatri_rao_forward(A, B):
 
 class _KhatriRao(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _khatri_rao_forward(A, B)
+    forward = staticmethod(_khatri_rao_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

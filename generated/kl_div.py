@@ -36,266 +36,60 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _kl_div_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_mean_forward_in_place(input, target)
+def _kl_div_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction == "batchmean":
+        return loss.sum() / loss.shape[0]
+    return loss
+
+
+def _kl_div_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return loss.mean().to(dtype)
+    loss = reuse.mul(
+        reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input), target
+    )
+    return _kl_div_reduced(loss, reduction).to(dtype)
 
 
-def _kl_div_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return loss.mean().to(dtype)
-
-
-def _kl_div_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    count = input_shape[0] * math.prod(input_shape[1:])
-    if ctx.needs_input_grad[0]:
-        grad_input = -G / count * target
-    if ctx.needs_input_grad[1]:
-        target_positive = target > 0
-        log_target_plus_one = target.log().add_(1)
-        grad_target = (
-            rt.where(target_positive, log_target_plus_one, 0)
-            .sub_(input)
-            .mul_(G / count)
-        )
-    return grad_input, grad_target
-
-
-class _KlDivMean(Function):
+class _KlDiv(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_mean_forward(input, target)
+    forward = staticmethod(_kl_div_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
+        input, target, reduction = inputs
+        loss_shape = input.shape
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        count = input_shape[0] * math.prod(input_shape[1:])
-        if ctx.needs_input_grad[0]:
-            grad_input = -G / count * target
-        if ctx.needs_input_grad[1]:
-            target_positive = target > 0
-            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
-            grad_target = (
-                G / count * (rt.where(target_positive, one_plus_target, 0) - input)
-            )
-        return grad_input, grad_target
-
-
-def _kl_div_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return loss.sum().to(dtype)
-
-
-def _kl_div_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return loss.sum().to(dtype)
-
-
-def _kl_div_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = -G * target
-    if ctx.needs_input_grad[1]:
-        target_positive = target > 0
-        log_target_plus_one = target.log().add_(1)
-        grad_target = (
-            rt.where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
-        )
-    return grad_input, grad_target
-
-
-class _KlDivSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / loss_shape[0] if reduction == "batchmean" else G
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             target_positive = target > 0
-            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
-            grad_target = G * (rt.where(target_positive, one_plus_target, 0) - input)
-        return grad_input, grad_target
-
-
-def _kl_div_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_none_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return loss.to(dtype)
-
-
-def _kl_div_none_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return loss.to(dtype)
-
-
-def _kl_div_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * target).neg_()
-    if ctx.needs_input_grad[1]:
-        target_positive = target > 0
-        log_target_plus_one = target.log().add_(1)
-        grad_target = (
-            rt.where(target_positive, log_target_plus_one, 0).sub_(input).mul_(G)
-        )
-    return grad_input, grad_target
-
-
-class _KlDivNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            grad_input = -G * target
-        if ctx.needs_input_grad[1]:
-            target_positive = target > 0
-            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
-            grad_target = G * (rt.where(target_positive, one_plus_target, 0) - input)
-        return grad_input, grad_target
-
-
-def _kl_div_batchmean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_batchmean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = target * (torch.where(target > 0, target, 1).log() - input)
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_batchmean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.where(target > 0, target, 1).log_().sub_(input).mul_(target)
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_batchmean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = -G / input_shape[0] * target
-    if ctx.needs_input_grad[1]:
-        target_positive = target > 0
-        log_target_plus_one = target.log().add_(1)
-        grad_target = (
-            rt.where(target_positive, log_target_plus_one, 0)
-            .sub_(input)
-            .mul_(G / input_shape[0])
-        )
-    return grad_input, grad_target
-
-
-class _KlDivBatchmean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_batchmean_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_batchmean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            grad_input = -G / input_shape[0] * target
-        if ctx.needs_input_grad[1]:
-            target_positive = target > 0
-            one_plus_target = 1 + torch.where(target_positive, target, 1).log()
-            grad_target = (
-                G
-                / input_shape[0]
-                * (rt.where(target_positive, one_plus_target, 0) - input)
+            target_plus_one = reuse.add(rt.guarded(target, target_positive, 1).log(), 1)
+            grad_target = reuse.mul(
+                reuse.sub(rt.where(target_positive, target_plus_one, 0), input), G
             )
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-_OPTIONS = {
-    "mean": (_KlDivMean, _kl_div_mean_forward),
-    "sum": (_KlDivSum, _kl_div_sum_forward),
-    "none": (_KlDivNone, _kl_div_none_forward),
-    "batchmean": (_KlDivBatchmean, _kl_div_batchmean_forward),
-}
+_OPTIONS = "mean", "sum", "none", "batchmean"
 
 
 def kl_div(
@@ -318,9 +112,8 @@ def kl_div(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none|batchmean"
         raise rt.explained("kl_div", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _kl_div_forward(input, target, reduction)
+    return rt.apply(_KlDiv, input, target, reduction)

@@ -36,260 +36,61 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _kl_div_log_target_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_mean_forward_in_place(input, target)
+def _kl_div_log_target_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction == "batchmean":
+        return loss.sum() / loss.shape[0]
+    return loss
+
+
+def _kl_div_log_target_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
-    loss = (target - input) * target.exp()
-    return loss.mean().to(dtype)
+    loss = reuse.mul(target - input, target.exp())
+    return _kl_div_log_target_reduced(loss, reduction).to(dtype)
 
 
-def _kl_div_log_target_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input).mul_(target.exp())
-    return loss.mean().to(dtype)
-
-
-def _kl_div_log_target_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    count = input_shape[0] * math.prod(input_shape[1:])
-    exp_target = target.exp()
-    if ctx.needs_input_grad[0]:
-        minus_G_over_count = -G / count
-        grad_input = (
-            minus_G_over_count * exp_target
-            if ctx.needs_input_grad[1]
-            else exp_target.mul_(minus_G_over_count)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(exp_target)
-        grad_target = loss.add_(exp_target).mul_(G / count)
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetMean(Function):
+class _KlDivLogTarget(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_mean_forward(input, target)
+    forward = staticmethod(_kl_div_log_target_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
+        input, target, reduction = inputs
+        loss_shape = input.shape
+        ctx.reduction = reduction
+        ctx.loss_shape = loss_shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
+        reduction = ctx.reduction
+        loss_shape = ctx.loss_shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        count = input_shape[0] * math.prod(input_shape[1:])
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / loss_shape[0] if reduction == "batchmean" else G
         exp_target = target.exp()
         if ctx.needs_input_grad[0]:
-            grad_input = -G / count * exp_target
+            minus_G = -G
+            grad_input = (
+                minus_G * exp_target
+                if ctx.needs_input_grad[1]
+                else reuse.mul(exp_target, minus_G)
+            )
         if ctx.needs_input_grad[1]:
-            loss = (target - input) * exp_target
-            grad_target = G / count * (loss + exp_target)
-        return grad_input, grad_target
+            loss = reuse.mul(target - input, exp_target)
+            grad_target = reuse.mul(reuse.add(loss, exp_target), G)
+        return grad_input, grad_target, None
 
 
-def _kl_div_log_target_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input) * target.exp()
-    return loss.sum().to(dtype)
-
-
-def _kl_div_log_target_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input).mul_(target.exp())
-    return loss.sum().to(dtype)
-
-
-def _kl_div_log_target_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    exp_target = target.exp()
-    if ctx.needs_input_grad[0]:
-        minus_G = -G
-        grad_input = (
-            minus_G * exp_target
-            if ctx.needs_input_grad[1]
-            else exp_target.mul_(minus_G)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(exp_target)
-        grad_target = loss.add_(exp_target).mul_(G)
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        exp_target = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = -G * exp_target
-        if ctx.needs_input_grad[1]:
-            loss = (target - input) * exp_target
-            grad_target = G * (loss + exp_target)
-        return grad_input, grad_target
-
-
-def _kl_div_log_target_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_none_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    return ((target - input) * target.exp()).to(dtype)
-
-
-def _kl_div_log_target_none_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    return (target - input).mul_(target.exp()).to(dtype)
-
-
-def _kl_div_log_target_none_backward(ctx, G):
-    target, loss = ctx.saved_tensors
-    target, loss, G = rt.widened(target, loss, G)
-    grad_input = grad_target = None
-    exp_target = target.exp()
-    if ctx.needs_input_grad[0]:
-        grad_input = (G * exp_target).neg_()
-    if ctx.needs_input_grad[1]:
-        grad_target = exp_target.add_(loss).mul_(G)
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, target = inputs
-        loss = output
-        ctx.save_for_backward(target, loss if ctx.needs_input_grad[1] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_none_backward(ctx, G)
-        target, loss = ctx.saved_tensors
-        target, loss, G = rt.widened(target, loss, G)
-        grad_input = grad_target = None
-        exp_target = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = -G * exp_target
-        if ctx.needs_input_grad[1]:
-            grad_target = G * (loss + exp_target)
-        return grad_input, grad_target
-
-
-def _kl_div_log_target_batchmean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _kl_div_log_target_batchmean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input) * target.exp()
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_log_target_batchmean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (target - input).mul_(target.exp())
-    return (loss.sum() / input.shape[0]).to(dtype)
-
-
-def _kl_div_log_target_batchmean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input_shape = ctx.input_shape
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    exp_target = target.exp()
-    if ctx.needs_input_grad[0]:
-        G_over_input = -G / input_shape[0]
-        grad_input = (
-            G_over_input * exp_target
-            if ctx.needs_input_grad[1]
-            else exp_target.mul_(G_over_input)
-        )
-    if ctx.needs_input_grad[1]:
-        loss = (target - input).mul_(exp_target)
-        grad_target = loss.add_(exp_target).mul_(G / input_shape[0])
-    return grad_input, grad_target
-
-
-class _KlDivLogTargetBatchmean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _kl_div_log_target_batchmean_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _kl_div_log_target_batchmean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input_shape = ctx.input_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        exp_target = target.exp()
-        if ctx.needs_input_grad[0]:
-            grad_input = -G / input_shape[0] * exp_target
-        if ctx.needs_input_grad[1]:
-            loss = (target - input) * exp_target
-            grad_target = G / input_shape[0] * (loss + exp_target)
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_KlDivLogTargetMean, _kl_div_log_target_mean_forward),
-    "sum": (_KlDivLogTargetSum, _kl_div_log_target_sum_forward),
-    "none": (_KlDivLogTargetNone, _kl_div_log_target_none_forward),
-    "batchmean": (_KlDivLogTargetBatchmean, _kl_div_log_target_batchmean_forward),
-}
+_OPTIONS = "mean", "sum", "none", "batchmean"
 
 
 def kl_div_log_target(
@@ -312,9 +113,8 @@ def kl_div_log_target(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none|batchmean"
         raise rt.explained("kl_div_log_target", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _kl_div_log_target_forward(input, target, reduction)
+    return rt.apply(_KlDivLogTarget, input, target, reduction)

@@ -24,10 +24,7 @@ def _kron_forward(A, B):
 
 class _Kron(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _kron_forward(A, B)
+    forward = staticmethod(_kron_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

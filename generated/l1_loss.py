@@ -30,179 +30,56 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _l1_loss_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _l1_loss_mean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
+def _l1_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _l1_loss_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    loss = (input - target).abs()
-    return loss.mean().to(dtype)
+    loss = reuse.abs(input - target)
+    return _l1_loss_reduced(loss, reduction).to(dtype)
 
 
-def _l1_loss_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (input - target).abs_()
-    return loss.mean().to(dtype)
-
-
-def _l1_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    sign_input = (input - target).sign_()
-    if ctx.needs_input_grad[0]:
-        G_over_input_size = G / math.prod(input.shape)
-        grad_input = (
-            G_over_input_size * sign_input
-            if ctx.needs_input_grad[1]
-            else sign_input.mul_(G_over_input_size)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_input.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target
-
-
-class _L1LossMean(Function):
+class _L1Loss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _l1_loss_mean_forward(input, target)
+    forward = staticmethod(_l1_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _l1_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        sign_input = (input - target).sign()
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        sign_input = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * sign_input
+            grad_input = (
+                G * sign_input if ctx.needs_input_grad[1] else reuse.mul(sign_input, G)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * sign_input
-        return grad_input, grad_target
+            grad_target = reuse.mul(sign_input, -G)
+        return grad_input, grad_target, None
 
 
-def _l1_loss_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _l1_loss_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (input - target).abs()
-    return loss.sum().to(dtype)
-
-
-def _l1_loss_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (input - target).abs_()
-    return loss.sum().to(dtype)
-
-
-def _l1_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    sign_input = (input - target).sign_()
-    if ctx.needs_input_grad[0]:
-        grad_input = G * sign_input if ctx.needs_input_grad[1] else sign_input.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_input.mul_(-G)
-    return grad_input, grad_target
-
-
-class _L1LossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _l1_loss_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _l1_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        sign_input = (input - target).sign()
-        if ctx.needs_input_grad[0]:
-            grad_input = G * sign_input
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * sign_input
-        return grad_input, grad_target
-
-
-def _l1_loss_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _l1_loss_none_forward_in_place(input, target)
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened_for_kernel(input, target)
-    return (input - target).abs().to(dtype)
-
-
-def _l1_loss_none_forward_in_place(input, target):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened_for_kernel(input, target)
-    return (input - target).abs_().to(dtype)
-
-
-def _l1_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    sign_input = (input - target).sign_()
-    if ctx.needs_input_grad[0]:
-        grad_input = G * sign_input if ctx.needs_input_grad[1] else sign_input.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_input.mul_(G).neg_()
-    return grad_input, grad_target
-
-
-class _L1LossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _l1_loss_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _l1_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        sign_input = (input - target).sign()
-        if ctx.needs_input_grad[0]:
-            grad_input = G * sign_input
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * sign_input
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_L1LossMean, _l1_loss_mean_forward),
-    "sum": (_L1LossSum, _l1_loss_sum_forward),
-    "none": (_L1LossNone, _l1_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def l1_loss(
@@ -224,9 +101,8 @@ def l1_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("l1_loss", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _l1_loss_forward(input, target, reduction)
+    return rt.apply(_L1Loss, input, target, reduction)

@@ -22,10 +22,7 @@ def _l1_norm_forward(A, dim, keepdim):
 
 class _L1Norm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _l1_norm_forward(A, dim, keepdim)
+    forward = staticmethod(_l1_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

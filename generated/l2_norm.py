@@ -24,24 +24,9 @@ def _l2_norm_forward(A, dim, keepdim):
     return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
-def _l2_norm_backward(ctx, G):
-    A, F = ctx.saved_tensors
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A, F, G = rt.widened(A, F, G)
-    F = F if keepdim else F.unsqueeze(dim)
-    G = G if keepdim else G.unsqueeze(dim)
-    F_nonzero = F != 0
-    grad_A = rt.keep_where_(G / F * A, F_nonzero)
-    return grad_A, None, None
-
-
 class _L2Norm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _l2_norm_forward(A, dim, keepdim)
+    forward = staticmethod(_l2_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -53,8 +38,6 @@ class _L2Norm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _l2_norm_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
@@ -62,7 +45,7 @@ class _L2Norm(Function):
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         F_nonzero = F != 0
-        grad_A = torch.where(F_nonzero, G / rt.where(F_nonzero, F, 1) * A, 0)
+        grad_A = rt.keep_where_(G / rt.guarded(F, F_nonzero, 1) * A, F_nonzero)
         return grad_A, None, None
 
 

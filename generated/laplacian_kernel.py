@@ -16,43 +16,17 @@ from . import _runtime as rt
 
 
 def _laplacian_kernel_forward(x1, x2, gamma):
-    if rt.unrecorded(x1, x2):
-        return _laplacian_kernel_forward_in_place(x1, x2, gamma)
+    reuse = rt.reuse(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    return (
-        (-gamma * (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs().sum(-1)).exp().to(dtype)
-    )
-
-
-def _laplacian_kernel_forward_in_place(x1, x2, gamma):
-    dtype = rt.autocast_float32(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    x1_minus_gamma = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs_().sum(-1).mul_(-gamma)
-    return x1_minus_gamma.exp_().to(dtype)
-
-
-def _laplacian_kernel_backward(ctx, G):
-    x1, x2, K = ctx.saved_tensors
-    gamma = ctx.gamma
-    x1, x2, K, G = rt.widened(x1, x2, K, G)
-    grad_x1 = grad_x2 = None
-    sign_x1_minus_x2_G_K = (
-        (x1.unsqueeze(-2) - x2.unsqueeze(-3)).sign_().mul_((G * K).unsqueeze(-1))
-    )
-    if ctx.needs_input_grad[0]:
-        grad_x1 = sign_x1_minus_x2_G_K.sum(-2).mul_(-gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = sign_x1_minus_x2_G_K.sum(-3).mul_(gamma)
-    return grad_x1, grad_x2, None
+    return reuse.exp(
+        reuse.mul(reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1), -gamma)
+    ).to(dtype)
 
 
 class _LaplacianKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma):
-        return _laplacian_kernel_forward(x1, x2, gamma)
+    forward = staticmethod(_laplacian_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -63,19 +37,18 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _laplacian_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         x1, x2, K, G = rt.widened(x1, x2, K, G)
         grad_x1 = grad_x2 = None
-        G_K_sign_x1_minus_x2 = (G * K).unsqueeze(-1) * (
-            x1.unsqueeze(-2) - x2.unsqueeze(-3)
-        ).sign()
+        reuse = rt.reuse(G)
+        x1_G_K = reuse.mul(
+            reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3)), (G * K).unsqueeze(-1)
+        )
         if ctx.needs_input_grad[0]:
-            grad_x1 = -gamma * G_K_sign_x1_minus_x2.sum(-2)
+            grad_x1 = reuse.mul(x1_G_K.sum(-2), -gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * G_K_sign_x1_minus_x2.sum(-3)
+            grad_x2 = reuse.mul(x1_G_K.sum(-3), gamma)
         return grad_x1, grad_x2, None
 
 

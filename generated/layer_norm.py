@@ -57,32 +57,13 @@ def _layer_norm_composed(input, weight, bias, eps):
     input_minus_mu = input - mu.unsqueeze(1)
     var = input_minus_mu.square().mean(1)  # var[*p]
     xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[*p,*s]
-    weight_xhat_plus_bias = weight * xhat if bias is None else weight * xhat + bias
-    return rt.no_view(weight_xhat_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
-
-
-def _layer_norm_backward(ctx, G):
-    input, weight, mean, rstd = ctx.saved_tensors
-    input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-    grad_input = grad_weight = grad_bias = None
-    grads = rt.native_layer_norm_backward(
-        G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_weight = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_bias = grads[2]
-    return grad_input, grad_weight, grad_bias, None
+    weight_plus_bias = weight * xhat if bias is None else weight * xhat + bias
+    return rt.no_view(weight_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
 
 
 class _LayerNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, eps):
-        return _layer_norm_forward(input, weight, bias, eps)
+    forward = staticmethod(_layer_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -90,13 +71,7 @@ class _LayerNorm(Function):
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        s_shape = weight.shape
-        p_shape = input.shape[: input.dim() - len(s_shape)]
         ctx.eps = eps
-        ctx.s_shape = s_shape
-        ctx.p_shape = p_shape
-        ctx.input_shape = input.shape
-        ctx.weight_shape = weight.shape
         ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
@@ -105,17 +80,27 @@ class _LayerNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _layer_norm_backward(ctx, G)
-        input, weight, _, _ = ctx.saved_tensors
-        eps = ctx.eps
-        s_shape = ctx.s_shape
-        p_shape = ctx.p_shape
-        input_shape = ctx.input_shape
-        weight_shape = ctx.weight_shape
-        bias_shape = ctx.bias_shape
-        input, weight, G = rt.widened(input, weight, G)
+        input, weight, mean, rstd = ctx.saved_tensors
         grad_input = grad_weight = grad_bias = None
+        if rt.unrecorded(G):
+            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+            grads = rt.native_layer_norm_backward(
+                G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
+            )
+            if ctx.needs_input_grad[0]:
+                grad_input = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_weight = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_bias = grads[2]
+            return grad_input, grad_weight, grad_bias, None
+        eps = ctx.eps
+        bias_shape = ctx.bias_shape
+        s_shape = weight.shape
+        p_shape = input.shape[: input.dim() - len(s_shape)]
+        input_shape = input.shape
+        weight_shape = weight.shape
+        input, weight, G = rt.widened(input, weight, G)
         p_size = math.prod(p_shape)
         s_size = math.prod(s_shape)
         G = G.reshape((p_size, s_size))

@@ -25,20 +25,9 @@ def _leaky_relu_forward(input, negative_slope):
     return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
 
 
-def _leaky_relu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    negative_slope = ctx.negative_slope
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.leaky_relu_backward(G, input, negative_slope, False)
-    return grad_input, None
-
-
 class _LeakyRelu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, negative_slope):
-        return _leaky_relu_forward(input, negative_slope)
+    forward = staticmethod(_leaky_relu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -48,11 +37,14 @@ class _LeakyRelu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _leaky_relu_backward(ctx, G)
         (input,) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
         input, G = rt.widened_for_kernel(input, G)
+        if rt.unrecorded(G):
+            grad_input = torch.ops.aten.leaky_relu_backward(
+                G, input, negative_slope, False
+            )
+            return grad_input, None
         grad_input = rt.where(input > 0, G, negative_slope * G)
         return grad_input, None
 

@@ -22,10 +22,7 @@ def _lgamma_forward(A):
 
 class _Lgamma(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _lgamma_forward(A)
+    forward = staticmethod(_lgamma_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

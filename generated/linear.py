@@ -19,20 +19,6 @@ from . import _runtime as rt
 
 
 def _linear_forward(input, weight, bias):
-    if rt.unrecorded(input, weight, bias):
-        return _linear_forward_in_place(input, weight, bias)
-    low = rt.autocast_product(input, weight, bias)
-    input, weight, bias = rt.cast(low, input, weight, bias)
-    b_shape = input.shape[:-1]
-    input_shape = input.shape
-    input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    input_weight_plus_bias = (
-        input @ weight.mT if bias is None else input @ weight.mT + bias
-    )
-    return rt.no_view(input_weight_plus_bias.reshape((*b_shape, weight.shape[0])))
-
-
-def _linear_forward_in_place(input, weight, bias):
     low = rt.autocast_product(input, weight, bias)
     input, weight, bias = rt.cast(low, input, weight, bias)
     b_shape = input.shape[:-1]
@@ -46,10 +32,7 @@ def _linear_forward_in_place(input, weight, bias):
 
 class _Linear(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias):
-        return _linear_forward(input, weight, bias)
+    forward = staticmethod(_linear_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

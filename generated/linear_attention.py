@@ -29,80 +29,26 @@ from . import _runtime as rt
 
 
 def _linear_attention_forward(query, key, value):
-    if rt.unrecorded(query, key, value):
-        return _linear_attention_forward_in_place(query, key, value)
+    reuse = rt.reuse(query, key, value)
     low = rt.autocast_product(query, key, value)
     dtype = rt.autocast_float32(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp())  # phi[*b,i,d]
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp())  # psi[*b,j,d]
+    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
     state = psi.mT.to(low) @ value  # state[*b,d,e]
     total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)  # total[*b,i]
-    output = ((phi.to(low) @ state).to(wide) / total.unsqueeze(-1)).to(dtype)
+    phi_state_over_total = reuse.div(
+        (phi.to(low) @ state).to(wide), total.unsqueeze(-1)
+    )
+    output = phi_state_over_total.to(dtype)
     return output, state, total
-
-
-def _linear_attention_forward_in_place(query, key, value):
-    low = rt.autocast_product(query, key, value)
-    dtype = rt.autocast_float32(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = rt.cast(low, value)[0]
-    query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())  # phi[*b,i,d]
-    psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
-    state = psi.mT.to(low) @ value  # state[*b,d,e]
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)  # total[*b,i]
-    output = (phi.to(low) @ state).to(wide).div_(total.unsqueeze(-1)).to(dtype)
-    return output, state, total
-
-
-def _linear_attention_backward(ctx, G):
-    query, key, value, output, state, total = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    value, state = rt.cast(low, value, state)
-    query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
-    grad_query = grad_key = grad_value = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())  # phi[*b,i,d]
-        # grad_state[*b,d,e]
-        grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
-    if ctx.needs_input_grad[0]:
-        G_state_over_total = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
-        # grad_phi[*b,i,d]
-        grad_phi = G_state_over_total.addcmul_(
-            grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
-        )
-        grad_query = torch.ops.aten.elu_backward(
-            grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
-        )
-    if ctx.needs_input_grad[1]:
-        # grad_psi[*b,j,d]
-        grad_psi = (
-            (value @ grad_state.mT)
-            .to(wide)
-            .add_(phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2))
-        )
-        grad_key = torch.ops.aten.elu_backward(
-            grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
-        )
-    if ctx.needs_input_grad[2]:
-        grad_value = psi.to(low) @ grad_state
-    return grad_query, grad_key, grad_value
 
 
 class _LinearAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value):
-        return _linear_attention_forward(query, key, value)
+    forward = staticmethod(_linear_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -125,14 +71,46 @@ class _LinearAttention(Function):
     def backward(ctx, G, _grad_state, _grad_total):
         if G is None:
             return (None,) * 3
+        query, key, value, output, state, total = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.unrecorded(G):
-            return _linear_attention_backward(ctx, G)
-        query, key, value, output, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            value, state = rt.cast(low, value, state)
+            query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+                phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+                grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+            if ctx.needs_input_grad[0]:
+                G_state_over_total = (
+                    (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+                )
+                grad_phi = G_state_over_total.addcmul_(
+                    grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
+                )
+                grad_query = torch.ops.aten.elu_backward(
+                    grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
+                )
+            if ctx.needs_input_grad[1]:
+                grad_psi = (
+                    (value @ grad_state.mT)
+                    .to(wide)
+                    .add_(phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2))
+                )
+                grad_key = torch.ops.aten.elu_backward(
+                    grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
+                )
+            if ctx.needs_input_grad[2]:
+                grad_value = psi.to(low) @ grad_state
+            return grad_query, grad_key, grad_value
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key, output, G = rt.cast(wide, query, key, output, G)
-        grad_query = grad_key = grad_value = None
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
         phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
@@ -144,17 +122,14 @@ class _LinearAttention(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            # grad_state[*b,d,e]
             grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
             state = psi.mT.to(low) @ value  # state[*b,d,e]
-            # grad_phi[*b,i,d]
             grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
                 G.to(low) @ state.mT
             ).to(wide) / total.unsqueeze(-1)
             grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
         if ctx.needs_input_grad[1]:
-            # grad_psi[*b,j,d]
             grad_psi = (value @ grad_state.mT).to(wide) + (
                 grad_total.unsqueeze(-1) * phi
             ).sum(-2).unsqueeze(-2)

@@ -49,16 +49,7 @@ from . import _runtime as rt
 def _linear_cross_entropy_mean_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_mean_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
@@ -66,121 +57,13 @@ def _linear_cross_entropy_mean_forward(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
-        # X[n,c]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        weight_at_target = (
-            None if weight is None else weight.index_select(0, masked_target)
-        )
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        weight_F_at_target = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight_at_target
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        loss = torch.where(
-            target_differs, weight_F_at_target - F_with_label_smoothing, 0
-        )
-        total = loss.sum()
-        count = (
-            target_differs.sum(dtype=wide)
-            if weight is None
-            else torch.where(target_differs, weight_at_target, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-def _linear_cross_entropy_mean_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        # X[n,c]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        weight_at_target = (
-            None if weight is None else weight.index_select(0, masked_target)
-        )
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        weight_F_at_target = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight_at_target
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        loss = torch.where(
-            target_differs, weight_F_at_target - F_with_label_smoothing, 0
-        )
-        total = loss.sum()
-        count = (
-            target_differs.sum(dtype=wide)
-            if weight is None
-            else torch.where(target_differs, weight_at_target, 0).sum()
-        )
-        return (total / count).to(dtype)
-
-
-def _linear_cross_entropy_mean_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         wide_X = X.to(wide)
-        F = torch.log_softmax(wide_X, 1, out=wide_X)  # F[n,c]
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         weight_at_target = (
@@ -218,95 +101,9 @@ def _linear_cross_entropy_mean_forward_in_place(
         return average, F, count
 
 
-def _linear_cross_entropy_mean_backward(ctx, G):
-    input, linear_weight, target, _, weight, average, F, count = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = rt.cast(low, input, linear_weight)
-    weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    G_over_linear_weight = -label_smoothing * G / (linear_weight_shape[0] * count)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    G_over_count = (label_smoothing - 1) * G / count
-    spread_target2 = target_differs.unsqueeze(1)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        G_over_count_weight = (
-            G_over_count
-            if weight is None
-            else G_over_count * weight.index_select(0, masked_target)
-        )
-        spread_G_weight = (
-            G_over_linear_weight.expand(F.shape)
-            if weight is None
-            else (G_over_linear_weight * weight).expand(F.shape)
-        )
-        spread_G_over_count = (
-            G_over_count_weight.expand(spread_target.shape)
-            if weight is None
-            else G_over_count_weight.unsqueeze(1)
-        )
-        G_over_count_by_target = spread_G_weight.scatter_add(
-            1, spread_target, spread_G_over_count
-        )
-        # grad_X[n,c]
-        grad_X = rt.keep_where_(
-            torch._log_softmax_backward_data(G_over_count_by_target, F, 1, F.dtype),
-            spread_target2,
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        G_sum_of_masked_F = (
-            G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-            if label_smoothing != 0
-            else None
-        )
-        masked_G = torch.where(target_differs, -G * average / count, 0)
-        masked_G_over_count = torch.where(
-            target_differs, G_over_count * F.gather(1, spread_target).squeeze(1), 0
-        )
-        zeros_like_G = G.new_zeros(()).expand((linear_weight_shape[0],))
-        grad_weight = (
-            (G_sum_of_masked_F if label_smoothing != 0 else zeros_like_G)
-            .index_add(0, masked_target, masked_G_over_count)
-            .index_add(0, masked_target, masked_G)
-        )
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropyMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_mean_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -320,12 +117,9 @@ class _LinearCrossEntropyMean(Function):
         average, F, count = output
         ctx.mark_non_differentiable(F, count)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(
             input,
             linear_weight,
@@ -342,8 +136,6 @@ class _LinearCrossEntropyMean(Function):
     def backward(ctx, G, _grad_F, _grad_count):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _linear_cross_entropy_mean_backward(ctx, G)
         (
             input,
             linear_weight,
@@ -351,18 +143,96 @@ class _LinearCrossEntropyMean(Function):
             linear_bias,
             weight,
             average,
-            _,
-            _,
+            F,
+            count,
         ) = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
+            G_over_linear_weight = (
+                -label_smoothing * G / (linear_weight_shape[0] * count)
+            )
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            G_over_count = (label_smoothing - 1) * G / count
+            spread_target2 = target_differs.unsqueeze(1)
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                G_over_count_weight = (
+                    G_over_count
+                    if weight is None
+                    else G_over_count * weight.index_select(0, masked_target)
+                )
+                spread_G_weight = (
+                    G_over_linear_weight.expand(F.shape)
+                    if weight is None
+                    else (G_over_linear_weight * weight).expand(F.shape)
+                )
+                spread_G_over_count = (
+                    G_over_count_weight.expand(spread_target.shape)
+                    if weight is None
+                    else G_over_count_weight.unsqueeze(1)
+                )
+                G_over_count_by_target = spread_G_weight.scatter_add(
+                    1, spread_target, spread_G_over_count
+                )
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(
+                        G_over_count_by_target, F, 1, F.dtype
+                    ),
+                    spread_target2,
+                )
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                G_F = (
+                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else None
+                )
+                masked_G_over_count = torch.where(
+                    target_differs, -G * average / count, 0
+                )
+                masked_G_over_count2 = torch.where(
+                    target_differs,
+                    G_over_count * F.gather(1, spread_target).squeeze(1),
+                    0,
+                )
+                zeros_like_G = G.new_zeros(()).expand((linear_weight_shape[0],))
+                grad_weight = (
+                    (G_F if label_smoothing != 0 else zeros_like_G)
+                    .index_add(0, masked_target, masked_G_over_count2)
+                    .index_add(0, masked_target, masked_G_over_count)
+                )
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
+        weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, average, G = rt.cast(wide, weight, average, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         weight_at_target = (
@@ -373,7 +243,6 @@ class _LinearCrossEntropyMean(Function):
             if weight is None
             else torch.where(target_differs, weight_at_target, 0).sum()
         )
-        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -421,17 +290,14 @@ class _LinearCrossEntropyMean(Function):
                 if weight is None
                 else G_over_count_with_weight * softmax_wide_X + G_over_count * weight
             )
-            label_smoothing_with_weight = (
+            label_smoothing2 = (
                 spread_label_smoothing.expand(spread_target2.shape)
                 if weight is None
                 else spread_label_smoothing
             )
-            # grad_X[n,c]
             grad_X = torch.where(
                 spread_target2,
-                G_plus_G_over_count.scatter_add(
-                    1, spread_target, label_smoothing_with_weight
-                ),
+                G_plus_G_over_count.scatter_add(1, spread_target, label_smoothing2),
                 0,
             )
         if ctx.needs_input_grad[0]:
@@ -446,7 +312,7 @@ class _LinearCrossEntropyMean(Function):
                 if label_smoothing != 0
                 else None
             )
-            masked_G = torch.where(target_differs, -G * average / count, 0)
+            masked_G_over_count = torch.where(target_differs, -G * average / count, 0)
             masked_label_smoothing = torch.where(
                 target_differs,
                 label_smoothing_over_count * F.gather(1, spread_target).squeeze(1),
@@ -456,7 +322,7 @@ class _LinearCrossEntropyMean(Function):
             grad_weight = (
                 (G_over_count_F if label_smoothing != 0 else zeros_like_G)
                 .index_add(0, masked_target, masked_label_smoothing)
-                .index_add(0, masked_target, masked_G)
+                .index_add(0, masked_target, masked_G_over_count)
             )
         return (
             grad_input,
@@ -472,16 +338,7 @@ class _LinearCrossEntropyMean(Function):
 def _linear_cross_entropy_sum_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_sum_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
@@ -489,99 +346,13 @@ def _linear_cross_entropy_sum_forward(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
-        # X[n,c]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        weight_F = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, masked_target)
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0)
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-def _linear_cross_entropy_sum_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        # X[n,c]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        weight_F = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, masked_target)
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0)
-        return loss.sum().to(dtype)
-
-
-def _linear_cross_entropy_sum_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         wide_X = X.to(wide)
-        F = torch.log_softmax(wide_X, 1, out=wide_X)  # F[n,c]
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -596,103 +367,23 @@ def _linear_cross_entropy_sum_forward_in_place(
             if label_smoothing != 0
             else input.new_zeros((), dtype=wide).expand(target.shape)
         )
-        weight_F = (
+        weight_F_at_target = (
             (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (label_smoothing - 1)
             * weight.index_select(0, masked_target)
             * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0)
+        loss = torch.where(
+            target_differs, weight_F_at_target - F_with_label_smoothing, 0
+        )
         total = loss.sum().to(dtype)
         return total, F
 
 
-def _linear_cross_entropy_sum_backward(ctx, G):
-    input, linear_weight, target, _, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = rt.cast(low, input, linear_weight)
-    weight, F, G = rt.cast(wide, weight, F, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    spread_target2 = target_differs.unsqueeze(1)
-    label_smoothing_G = (label_smoothing - 1) * G
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        G_weight_at_target = (
-            label_smoothing_G
-            if weight is None
-            else label_smoothing_G * weight.index_select(0, masked_target)
-        )
-        spread_G_weight = (
-            G_over_linear_weight.expand(F.shape)
-            if weight is None
-            else (G_over_linear_weight * weight).expand(F.shape)
-        )
-        spread_G = (
-            G_weight_at_target.expand(spread_target.shape)
-            if weight is None
-            else G_weight_at_target.unsqueeze(1)
-        )
-        spread_G_by_target = spread_G_weight.scatter_add(1, spread_target, spread_G)
-        # grad_X[n,c]
-        grad_X = rt.keep_where_(
-            torch._log_softmax_backward_data(spread_G_by_target, F, 1, F.dtype),
-            spread_target2,
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        G_sum_of_masked_F = (
-            G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-            if label_smoothing != 0
-            else None
-        )
-        masked_G_F_at_target = torch.where(
-            target_differs, label_smoothing_G * F.gather(1, spread_target).squeeze(1), 0
-        )
-        grad_weight = (
-            G_sum_of_masked_F
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((linear_weight_shape[0],))
-        ).index_add(0, masked_target, masked_G_F_at_target)
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
-
-
 class _LinearCrossEntropySum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_sum_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -706,12 +397,9 @@ class _LinearCrossEntropySum(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -719,19 +407,86 @@ class _LinearCrossEntropySum(Function):
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _linear_cross_entropy_sum_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
+            G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            spread_target2 = target_differs.unsqueeze(1)
+            label_smoothing_G = (label_smoothing - 1) * G
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                G_weight = (
+                    label_smoothing_G
+                    if weight is None
+                    else label_smoothing_G * weight.index_select(0, masked_target)
+                )
+                spread_G_weight = (
+                    G_over_linear_weight.expand(F.shape)
+                    if weight is None
+                    else (G_over_linear_weight * weight).expand(F.shape)
+                )
+                spread_G_weight2 = (
+                    G_weight.expand(spread_target.shape)
+                    if weight is None
+                    else G_weight.unsqueeze(1)
+                )
+                G_weight_by_target = spread_G_weight.scatter_add(
+                    1, spread_target, spread_G_weight2
+                )
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
+                    spread_target2,
+                )
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                G_F = (
+                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else None
+                )
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                    0,
+                )
+                grad_weight = (
+                    G_F
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((linear_weight_shape[0],))
+                ).index_add(0, masked_target, masked_G_F_at_target)
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
+        weight_shape = (linear_weight.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = rt.cast(wide, weight, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -781,17 +536,14 @@ class _LinearCrossEntropySum(Function):
                 else G * full_weight_minus_label_smoothing.unsqueeze(1) * softmax_wide_X
                 + G_over_linear_weight * weight
             )
-            label_smoothing_with_weight = (
+            label_smoothing2 = (
                 spread_label_smoothing.expand(spread_target2.shape)
                 if weight is None
                 else spread_label_smoothing
             )
-            # grad_X[n,c]
             grad_X = torch.where(
                 spread_target2,
-                G_plus_G_weight.scatter_add(
-                    1, spread_target, label_smoothing_with_weight
-                ),
+                G_plus_G_weight.scatter_add(1, spread_target, label_smoothing2),
                 0,
             )
         if ctx.needs_input_grad[0]:
@@ -801,7 +553,7 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            G_sum_of_masked_F = (
+            G_F = (
                 G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
                 if label_smoothing != 0
                 else None
@@ -812,7 +564,7 @@ class _LinearCrossEntropySum(Function):
                 0,
             )
             grad_weight = (
-                G_sum_of_masked_F
+                G_F
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight.shape[0],))
             ).index_add(0, masked_target, masked_label_smoothing)
@@ -830,16 +582,7 @@ class _LinearCrossEntropySum(Function):
 def _linear_cross_entropy_none_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
-    if rt.unrecorded(input, linear_weight, target, linear_bias, weight):
-        return _linear_cross_entropy_none_forward_in_place(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
@@ -847,101 +590,13 @@ def _linear_cross_entropy_none_forward(
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight = rt.cast(wide, weight)[0]
-        # X[n,c]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        weight_F = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, masked_target)
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0).to(
-            dtype
-        )
-        return loss, F
-
-
-def _linear_cross_entropy_none_composed(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        # X[n,c]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        F = torch.log_softmax(X.to(wide), 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        weight_F = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, masked_target)
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        return torch.where(target_differs, weight_F - F_with_label_smoothing, 0).to(
-            dtype
-        )
-
-
-def _linear_cross_entropy_none_forward_in_place(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
         wide_X = X.to(wide)
-        F = torch.log_softmax(wide_X, 1, out=wide_X)  # F[n,c]
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         label_smoothing_F = (
@@ -956,104 +611,22 @@ def _linear_cross_entropy_none_forward_in_place(
             if label_smoothing != 0
             else input.new_zeros((), dtype=wide).expand(target.shape)
         )
-        weight_F = (
+        weight_F_at_target = (
             (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (label_smoothing - 1)
             * weight.index_select(0, masked_target)
             * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(target_differs, weight_F - F_with_label_smoothing, 0).to(
-            dtype
-        )
+        loss = torch.where(
+            target_differs, weight_F_at_target - F_with_label_smoothing, 0
+        ).to(dtype)
         return loss, F
-
-
-def _linear_cross_entropy_none_backward(ctx, G):
-    input, linear_weight, target, _, weight, F = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    label_smoothing = ctx.label_smoothing
-    weight_shape = ctx.weight_shape
-    linear_weight_shape = ctx.linear_weight_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, linear_weight = rt.cast(low, input, linear_weight)
-    weight, F, G = rt.cast(wide, weight, F, G)
-    grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-    label_smoothing_over_linear_weight = -label_smoothing / (
-        linear_weight_shape[0] or math.nan
-    )
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    spread_target2 = target_differs.unsqueeze(1)
-    label_smoothing_G = (label_smoothing - 1) * G
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        G_weight_at_target = (
-            label_smoothing_G
-            if weight is None
-            else label_smoothing_G * weight.index_select(0, masked_target)
-        )
-        full_weight = (
-            G.new_full((), 1, dtype=wide).expand(weight_shape)
-            if weight is None
-            else weight
-        )
-        G_by_target = (
-            label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
-        ).scatter_add_(1, spread_target, G_weight_at_target.unsqueeze(1))
-        # grad_X[n,c]
-        grad_X = rt.keep_where_(
-            torch._log_softmax_backward_data(G_by_target, F, 1, F.dtype), spread_target2
-        )
-    if ctx.needs_input_grad[0]:
-        grad_input = grad_X.to(low) @ linear_weight
-    if ctx.needs_input_grad[1]:
-        grad_linear_weight = grad_X.mT.to(low) @ input
-    if ctx.needs_input_grad[3]:
-        grad_linear_bias = grad_X.sum(0)
-    if ctx.needs_input_grad[4]:
-        masked_G_F_at_target = torch.where(
-            target_differs, label_smoothing_G * F.gather(1, spread_target).squeeze(1), 0
-        )
-        masked_F = torch.where(spread_target2, F, 0).mT.to(low)
-        masked_F_masked_G = (
-            masked_F @ torch.where(target_differs, G, 0).to(low)
-            if label_smoothing != 0
-            else None
-        )
-        grad_weight = (
-            label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
-            if label_smoothing != 0
-            else G.new_zeros(()).expand((linear_weight_shape[0],))
-        ).index_add(0, masked_target, masked_G_F_at_target)
-    return (
-        grad_input,
-        grad_linear_weight,
-        None,
-        grad_linear_bias,
-        grad_weight,
-        None,
-        None,
-    )
 
 
 class _LinearCrossEntropyNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-    ):
-        return _linear_cross_entropy_none_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
+    forward = staticmethod(_linear_cross_entropy_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -1067,12 +640,9 @@ class _LinearCrossEntropyNone(Function):
         _, F = output
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        weight_shape = (linear_weight.shape[0],)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.weight_shape = weight_shape
-        ctx.linear_weight_shape = linear_weight.shape
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -1080,19 +650,84 @@ class _LinearCrossEntropyNone(Function):
     def backward(ctx, G, _grad_F):
         if G is None:
             return (None,) * 7
-        if rt.unrecorded(G):
-            return _linear_cross_entropy_none_backward(ctx, G)
-        input, linear_weight, target, linear_bias, weight, _ = ctx.saved_tensors
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        weight_shape = ctx.weight_shape
+        weight_shape = (linear_weight.shape[0],)
+        linear_weight_shape = linear_weight.shape
+        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
+            label_smoothing_over_linear_weight = -label_smoothing / (
+                linear_weight_shape[0] or math.nan
+            )
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            spread_target2 = target_differs.unsqueeze(1)
+            label_smoothing_G = (label_smoothing - 1) * G
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                G_weight = (
+                    label_smoothing_G
+                    if weight is None
+                    else label_smoothing_G * weight.index_select(0, masked_target)
+                )
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
+                )
+                G_weight_by_target = (
+                    label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
+                ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
+                grad_X = rt.keep_where_(
+                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
+                    spread_target2,
+                )
+            if ctx.needs_input_grad[0]:
+                grad_input = grad_X.to(low) @ linear_weight
+            if ctx.needs_input_grad[1]:
+                grad_linear_weight = grad_X.mT.to(low) @ input
+            if ctx.needs_input_grad[3]:
+                grad_linear_bias = grad_X.sum(0)
+            if ctx.needs_input_grad[4]:
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                    0,
+                )
+                masked_F = torch.where(spread_target2, F, 0).mT.to(low)
+                masked_F_masked_G = (
+                    masked_F @ torch.where(target_differs, G, 0).to(low)
+                    if label_smoothing != 0
+                    else None
+                )
+                grad_weight = (
+                    label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
+                    if label_smoothing != 0
+                    else G.new_zeros(()).expand((linear_weight_shape[0],))
+                ).index_add(0, masked_target, masked_G_F_at_target)
+            return (
+                grad_input,
+                grad_linear_weight,
+                None,
+                grad_linear_bias,
+                grad_weight,
+                None,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, G = rt.cast(wide, weight, G)
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        # X[n,c]
         X = (
             input @ linear_weight.mT
             if linear_bias is None
@@ -1151,7 +786,6 @@ class _LinearCrossEntropyNone(Function):
                 else G_full_weight_wide_X
                 + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
             )
-            # grad_X[n,c]
             grad_X = torch.where(
                 spread_target2,
                 G_plus_label_smoothing.scatter_add(
@@ -1194,21 +828,9 @@ class _LinearCrossEntropyNone(Function):
 
 
 _OPTIONS = {
-    "mean": (
-        _LinearCrossEntropyMean,
-        _linear_cross_entropy_mean_forward,
-        _linear_cross_entropy_mean_composed,
-    ),
-    "sum": (
-        _LinearCrossEntropySum,
-        _linear_cross_entropy_sum_forward,
-        _linear_cross_entropy_sum_composed,
-    ),
-    "none": (
-        _LinearCrossEntropyNone,
-        _linear_cross_entropy_none_forward,
-        _linear_cross_entropy_none_composed,
-    ),
+    "mean": (_LinearCrossEntropyMean, _linear_cross_entropy_mean_forward),
+    "sum": (_LinearCrossEntropySum, _linear_cross_entropy_sum_forward),
+    "none": (_LinearCrossEntropyNone, _linear_cross_entropy_none_forward),
 }
 
 
@@ -1273,21 +895,11 @@ def linear_cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward, composed = _OPTIONS[reduction]
+    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
-    if rt.forward_mode():
-        return composed(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or rt.forward_mode():
         result = forward(
             input,
             linear_weight,

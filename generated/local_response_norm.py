@@ -22,29 +22,7 @@ from . import _runtime as rt
 
 
 def _local_response_norm_forward(input, window, alpha, beta, k):
-    if rt.unrecorded(input):
-        return _local_response_norm_forward_in_place(input, window, alpha, beta, k)
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    window_per_two = (window - 1) // 2
-    window_per_two2 = window // 2
-    input_squared = input.square()
-    zeros_like_input = input_squared.new_zeros(
-        (input.shape[0], window_per_two2, *input.shape[2:])
-    )
-    zeros_like_input2 = input_squared.new_zeros(
-        (input.shape[0], window_per_two + 1, *input.shape[2:])
-    )
-    # divisor[n,c,*q]
-    divisor = k + alpha / window * torch.cat(
-        (zeros_like_input, input_squared, zeros_like_input2), 1
-    ).unfold(1, window_per_two2 + window_per_two + 1, 1).sum(-1).narrow(
-        1, 0, input.shape[1]
-    )
-    return (input * divisor**-beta).to(dtype)
-
-
-def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
+    reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
     window_per_two = (window - 1) // 2
@@ -60,70 +38,15 @@ def _local_response_norm_forward_in_place(input, window, alpha, beta, k):
     windows_of_joined_input = joined_input.unfold(
         1, window_per_two2 + window_per_two + 1, 1
     )
-    # divisor[n,c,*q]
-    divisor = (
-        alpha / window * windows_of_joined_input.sum(-1).narrow(1, 0, input.shape[1])
-    ).add_(k)
-    return divisor.pow_(-beta).mul_(input).to(dtype)
-
-
-def _local_response_norm_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    window = ctx.window
-    alpha = ctx.alpha
-    beta = ctx.beta
-    k = ctx.k
-    input, G = rt.widened(input, G)
-    window_per_two = (window - 1) // 2
-    window_per_two2 = window // 2
-    input_squared = input.square()
-    zeros_like_input = input_squared.new_zeros(
-        (input.shape[0], window_per_two2, *input.shape[2:])
+    divisor = reuse.add(
+        alpha / window * windows_of_joined_input.sum(-1).narrow(1, 0, input.shape[1]), k
     )
-    zeros_like_input2 = input_squared.new_zeros(
-        (input.shape[0], window_per_two + 1, *input.shape[2:])
-    )
-    joined_input = torch.cat((zeros_like_input, input_squared, zeros_like_input2), 1)
-    window_plus_one = window_per_two2 + window_per_two + 1
-    windows_of_joined_input = joined_input.unfold(1, window_plus_one, 1)
-    sum_of_joined_input = windows_of_joined_input.sum(-1)
-    # divisor[n,c,*q]
-    divisor = (alpha / window * sum_of_joined_input.narrow(1, 0, input.shape[1])).add_(
-        k
-    )
-    minus_beta = -beta
-    # grad_divisor[n,c,*q]
-    grad_divisor = (
-        (minus_beta * G).mul_(input).mul_(divisor ** -(1 + beta))
-        if minus_beta != 0
-        else G.new_zeros(()).expand(input.shape)
-    )
-    zeros_like_input3 = grad_divisor.new_zeros(
-        (input.shape[0], window_per_two, *input.shape[2:])
-    )
-    zeros_like_input4 = grad_divisor.new_zeros(
-        (input.shape[0], window_per_two2 + 1, *input.shape[2:])
-    )
-    sum_of_grad_divisor = (
-        torch.cat((zeros_like_input3, grad_divisor, zeros_like_input4), 1)
-        .unfold(1, window_per_two + window_per_two2 + 1, 1)
-        .sum(-1)
-    )
-    part_of_grad_divisor = sum_of_grad_divisor.narrow(1, 0, input.shape[1])
-    grad_input = (
-        divisor.pow_(minus_beta)
-        .mul_(G)
-        .addcmul_(2 * alpha / window * input, part_of_grad_divisor)
-    )
-    return grad_input, None, None, None, None
+    return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
 
 class _LocalResponseNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, window, alpha, beta, k):
-        return _local_response_norm_forward(input, window, alpha, beta, k)
+    forward = staticmethod(_local_response_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -136,14 +59,13 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _local_response_norm_backward(ctx, G)
         (input,) = ctx.saved_tensors
         window = ctx.window
         alpha = ctx.alpha
         beta = ctx.beta
         k = ctx.k
         input, G = rt.widened(input, G)
+        reuse = rt.reuse(G)
         window_per_two = (window - 1) // 2
         window_per_two2 = window // 2
         input_squared = input.square()
@@ -153,16 +75,18 @@ class _LocalResponseNorm(Function):
         zeros_like_input2 = input_squared.new_zeros(
             (input.shape[0], window_per_two + 1, *input.shape[2:])
         )
-        # divisor[n,c,*q]
-        divisor = k + alpha / window * torch.cat(
+        joined_input = torch.cat(
             (zeros_like_input, input_squared, zeros_like_input2), 1
-        ).unfold(1, window_per_two2 + window_per_two + 1, 1).sum(-1).narrow(
-            1, 0, input.shape[1]
+        )
+        window_plus_one = window_per_two2 + window_per_two + 1
+        windows_of_joined_input = joined_input.unfold(1, window_plus_one, 1)
+        sum_of_joined_input = windows_of_joined_input.sum(-1)
+        divisor = reuse.add(
+            alpha / window * sum_of_joined_input.narrow(1, 0, input.shape[1]), k
         )
         minus_beta = -beta
-        # grad_divisor[n,c,*q]
         grad_divisor = (
-            minus_beta * G * input * divisor ** -(1 + beta)
+            reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + beta))
             if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
@@ -178,8 +102,10 @@ class _LocalResponseNorm(Function):
             .sum(-1)
         )
         part_of_grad_divisor = sum_of_grad_divisor.narrow(1, 0, input.shape[1])
-        grad_input = (
-            G * divisor**minus_beta + 2 * alpha / window * input * part_of_grad_divisor
+        grad_input = reuse.addcmul(
+            reuse.mul(reuse.pow(divisor, minus_beta), G),
+            2 * alpha / window * input,
+            part_of_grad_divisor,
         )
         return grad_input, None, None, None, None
 
@@ -195,7 +121,6 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     window_per_two2 = window // 2
     window_plus_one = window_per_two2 + window_per_two + 1
     window_plus_one2 = window_per_two + 1
-    # divisor[n,c,*q]
     divisor = k + alpha / window * torch.nn.functional.pad(
         input.square(), (0, 0, window_per_two2, window_plus_one2)
     ).unfold(1, window_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])

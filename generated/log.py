@@ -22,10 +22,7 @@ def _log_forward(A):
 
 class _Log(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _log_forward(A)
+    forward = staticmethod(_log_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -22,10 +22,7 @@ def _log1p_forward(A):
 
 class _Log1p(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _log1p_forward(A)
+    forward = staticmethod(_log1p_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -24,20 +24,9 @@ def _log_softmax_forward(A, dim):
     return torch.log_softmax(A, dim).to(dtype)
 
 
-def _log_softmax_backward(ctx, G):
-    (F,) = ctx.saved_tensors
-    dim = ctx.dim
-    F, G = rt.widened_for_kernel(F, G)
-    grad_A = torch._log_softmax_backward_data(G, F, dim, F.dtype)
-    return grad_A, None
-
-
 class _LogSoftmax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _log_softmax_forward(A, dim)
+    forward = staticmethod(_log_softmax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -48,10 +37,12 @@ class _LogSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _log_softmax_backward(ctx, G)
         (F,) = ctx.saved_tensors
         dim = ctx.dim
+        if rt.unrecorded(G):
+            F, G = rt.widened_for_kernel(F, G)
+            grad_A = torch._log_softmax_backward_data(G, F, dim, F.dtype)
+            return grad_A, None
         F, G = rt.widened(F, G)
         grad_A = G - G.sum(dim, keepdim=True) * F.exp()
         return grad_A, None

@@ -24,21 +24,9 @@ def _logcumsumexp_forward(A, dim):
     return A.logcumsumexp(dim).to(dtype)
 
 
-def _logcumsumexp_backward(ctx, G):
-    A, F = ctx.saved_tensors
-    dim = ctx.dim
-    A, F, G = rt.widened(A, F, G)
-    clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
-    grad_A = (A - clamped_F).exp_().mul_(rt.decayed_sum(G, clamped_F, dim))
-    return grad_A, None
-
-
 class _Logcumsumexp(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _logcumsumexp_forward(A, dim)
+    forward = staticmethod(_logcumsumexp_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -49,13 +37,12 @@ class _Logcumsumexp(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _logcumsumexp_backward(ctx, G)
         A, F = ctx.saved_tensors
         dim = ctx.dim
         A, F, G = rt.widened(A, F, G)
+        reuse = rt.reuse(G)
         clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
-        grad_A = rt.decayed_sum(G, clamped_F, dim) * (A - clamped_F).exp()
+        grad_A = reuse.mul(reuse.exp(A - clamped_F), rt.decayed_sum(G, clamped_F, dim))
         return grad_A, None
 
 

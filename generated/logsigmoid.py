@@ -20,19 +20,9 @@ def _logsigmoid_forward(A):
     return torch.nn.functional.logsigmoid(A).to(dtype)
 
 
-def _logsigmoid_backward(ctx, G):
-    (A,) = ctx.saved_tensors
-    A, G = rt.widened(A, G)
-    grad_A = (-A).sigmoid_().mul_(G)
-    return grad_A
-
-
 class _Logsigmoid(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _logsigmoid_forward(A)
+    forward = staticmethod(_logsigmoid_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -41,11 +31,10 @@ class _Logsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _logsigmoid_backward(ctx, G)
         (A,) = ctx.saved_tensors
         A, G = rt.widened(A, G)
-        grad_A = G * (-A).sigmoid()
+        reuse = rt.reuse(G)
+        grad_A = reuse.mul(reuse.sigmoid(-A), G)
         return grad_A
 
 

@@ -26,10 +26,7 @@ def _logsumexp_forward(A, dim, keepdim):
 
 class _Logsumexp(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _logsumexp_forward(A, dim, keepdim)
+    forward = staticmethod(_logsumexp_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -19,68 +19,16 @@ from . import _runtime as rt
 
 
 def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
-    if rt.unrecorded(input):
-        return _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride)
+    reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
     sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return (sum_of_input ** rt.ieee_divide(1, norm_type)).to(dtype)
-
-
-def _lp_pool1d_forward_in_place(input, norm_type, kernel_size, stride):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return sum_of_input.pow_(rt.ieee_divide(1, norm_type)).to(dtype)
-
-
-def _lp_pool1d_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    norm_type = ctx.norm_type
-    kernel_size = ctx.kernel_size
-    stride = ctx.stride
-    input, G = rt.widened(input, G)
-    windows_of_input = input.unfold(2, kernel_size, stride)
-    positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
-    kernel_size_plus_stride = positions_of_kernel_size + stride * rt.positions(
-        G.shape[2], G
-    )
-    input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
-    sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
-    spread_sum_of_input = (
-        sum_of_input.pow_(rt.ieee_divide(1, norm_type) - 1).unsqueeze(2)
-        if norm_type != 0
-        else None
-    )
-    input_sum_of_input_G = (
-        input_to_norm_type.mul_(spread_sum_of_input.mul_(G.unsqueeze(2)))
-        if norm_type != 0
-        else None
-    )
-    zeros_like_G = G.new_zeros(()).expand(input.shape)
-    reshaped_input = (
-        input_sum_of_input_G.reshape(
-            (input.shape[0], input.shape[1], kernel_size * G.shape[2])
-        )
-        if norm_type != 0
-        else None
-    )
-    grad_input = (
-        G.new_zeros(input.shape).index_add_(
-            2, kernel_size_plus_stride.flatten(), reshaped_input
-        )
-        if norm_type != 0
-        else zeros_like_G
-    )
-    return grad_input, None, None, None
+    return reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type)).to(dtype)
 
 
 class _LpPool1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, norm_type, kernel_size, stride):
-        return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
+    forward = staticmethod(_lp_pool1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -92,13 +40,12 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _lp_pool1d_backward(ctx, G)
         (input,) = ctx.saved_tensors
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         input, G = rt.widened(input, G)
+        reuse = rt.reuse(G)
         windows_of_input = input.unfold(2, kernel_size, stride)
         positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
         kernel_size_plus_stride = positions_of_kernel_size + stride * rt.positions(
@@ -107,18 +54,20 @@ class _LpPool1d(Function):
         input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
         sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
         spread_sum_of_input = (
-            (sum_of_input ** (rt.ieee_divide(1, norm_type) - 1)).unsqueeze(2)
+            reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type) - 1).unsqueeze(2)
             if norm_type != 0
             else None
         )
-        G_sum_of_input_input = (
-            G.unsqueeze(2) * spread_sum_of_input * input_to_norm_type
+        input_sum_of_input_G = (
+            reuse.mul(
+                input_to_norm_type, reuse.mul(spread_sum_of_input, G.unsqueeze(2))
+            )
             if norm_type != 0
             else None
         )
         zeros_like_G = G.new_zeros(()).expand(input.shape)
-        reshaped_G = (
-            G_sum_of_input_input.reshape(
+        reshaped_input = (
+            input_sum_of_input_G.reshape(
                 (input.shape[0], input.shape[1], kernel_size * G.shape[2])
             )
             if norm_type != 0
@@ -126,7 +75,7 @@ class _LpPool1d(Function):
         )
         grad_input = (
             G.new_zeros(input.shape).index_add(
-                2, kernel_size_plus_stride.flatten(), reshaped_G
+                2, kernel_size_plus_stride.flatten(), reshaped_input
             )
             if norm_type != 0
             else zeros_like_G

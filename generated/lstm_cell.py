@@ -34,8 +34,7 @@ from . import _runtime as rt
 
 
 def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    if rt.unrecorded(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-        return _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    reuse = rt.reuse(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
@@ -46,113 +45,28 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
     split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
     input_w_ih_plus_split_b_ih = (
-        input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
-    )
-    # a[n,g,j]
-    a = (
-        input_w_ih_plus_split_b_ih
-        if b_hh is None
-        else input_w_ih_plus_split_b_ih + split_b_hh
-    )
-    leave = a.select(1, 3).sigmoid()  # leave[n,j]
-    forget = a.select(1, 1).sigmoid()  # forget[n,j]
-    enter = a.select(1, 0).sigmoid()  # enter[n,j]
-    new = a.select(1, 2).tanh()  # new[n,j]
-    c = cx * forget + enter * new
-    h = (leave * c.tanh()).to(dtype)
-    c = c.to(dtype)
-    return h, c, leave, forget, enter, new
-
-
-def _lstm_cell_forward_in_place(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
-    input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
-    input_w_ih_plus_split_b_ih = (
-        input_w_ih.add_(hx_w_hh)
+        reuse.add(input_w_ih, hx_w_hh)
         if b_ih is None
-        else input_w_ih.add_(hx_w_hh).add_(split_b_ih)
+        else reuse.add(reuse.add(input_w_ih, hx_w_hh), split_b_ih)
     )
-    # a[n,g,j]
     a = (
         input_w_ih_plus_split_b_ih
         if b_hh is None
-        else input_w_ih_plus_split_b_ih.add_(split_b_hh)
+        else reuse.add(input_w_ih_plus_split_b_ih, split_b_hh)
     )
     leave = a.select(1, 3).sigmoid()  # leave[n,j]
     forget = a.select(1, 1).sigmoid()  # forget[n,j]
     enter = a.select(1, 0).sigmoid()  # enter[n,j]
     new = a.select(1, 2).tanh()  # new[n,j]
-    c = (cx * forget).addcmul_(enter, new)
-    h = c.tanh().mul_(leave).to(dtype)
+    c = reuse.addcmul(cx * forget, enter, new)
+    h = reuse.mul(c.tanh(), leave).to(dtype)
     c = c.to(dtype)
     return h, c, leave, forget, enter, new
-
-
-def _lstm_cell_backward(ctx, G_h, G_c):
-    input, hx, cx, w_ih, w_hh, _, _, c, leave, forget, enter, new = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-    given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
-    cx, c, leave, forget, enter, new, G_h, G_c = given
-    needs = ctx.needs_input_grad
-    needs_grad_b_ih = needs[5] or needs[6]
-    needs_low_flat_grad_a2 = needs[3] or needs[4]
-    needs_low_flat_grad_a = needs[0] or needs[1]
-    needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
-    needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
-    grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
-    grad_b_hh = None
-    tanh_c = c.tanh()
-    # grad_c[n,j]
-    grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
-    if needs_grad_a:
-        G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
-        tanh_c_G_h = tanh_c.mul_(G_h_through_sigmoid)
-        grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
-        grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
-        grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
-        # grad_a[n,g,j]
-        grad_a = torch.stack((grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1)
-    if needs_flat_grad_a:
-        flat_grad_a = rt.flatten(grad_a, 1, 2)
-    if needs_low_flat_grad_a:
-        low_flat_grad_a = flat_grad_a.to(low)
-    if needs_low_flat_grad_a2:
-        low_flat_grad_a2 = flat_grad_a.mT.to(low)
-    if needs_grad_b_ih:
-        grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-    if needs[0]:
-        grad_input = low_flat_grad_a @ w_ih
-    if needs[1]:
-        grad_hx = low_flat_grad_a @ w_hh
-    if needs[2]:
-        grad_cx = grad_c.mul_(forget)
-    if needs[3]:
-        grad_w_ih = low_flat_grad_a2 @ input
-    if needs[4]:
-        grad_w_hh = low_flat_grad_a2 @ hx
-    if needs[6]:
-        grad_b_hh = grad_b_ih
-        grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
-    if needs_grad_b_ih:
-        grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
-    return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _LstmCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-        return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_lstm_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -167,9 +81,77 @@ class _LstmCell(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
+        (
+            input,
+            hx,
+            cx,
+            w_ih,
+            w_hh,
+            b_ih,
+            b_hh,
+            c,
+            leave,
+            forget,
+            enter,
+            new,
+        ) = ctx.saved_tensors
+        grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
+        grad_b_hh = None
         if rt.unrecorded(G_h, G_c):
-            return _lstm_cell_backward(ctx, G_h, G_c)
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, _, _, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+            given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
+            cx, c, leave, forget, enter, new, G_h, G_c = given
+            needs = ctx.needs_input_grad
+            needs_grad_b_ih = needs[5] or needs[6]
+            needs_low_flat_grad_a2 = needs[3] or needs[4]
+            needs_low_flat_grad_a = needs[0] or needs[1]
+            needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
+            needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
+            tanh_c = c.tanh()
+            grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
+            if needs_grad_a:
+                G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
+                tanh_c_G_h = tanh_c.mul_(G_h_through_sigmoid)
+                grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
+                grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
+                grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
+                grad_a = torch.stack(
+                    (grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1
+                )
+            if needs_flat_grad_a:
+                flat_grad_a = rt.flatten(grad_a, 1, 2)
+            if needs_low_flat_grad_a:
+                low_flat_grad_a = flat_grad_a.to(low)
+            if needs_low_flat_grad_a2:
+                low_flat_grad_a2 = flat_grad_a.mT.to(low)
+            if needs_grad_b_ih:
+                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
+            if needs[0]:
+                grad_input = low_flat_grad_a @ w_ih
+            if needs[1]:
+                grad_hx = low_flat_grad_a @ w_hh
+            if needs[2]:
+                grad_cx = grad_c.mul_(forget)
+            if needs[3]:
+                grad_w_ih = low_flat_grad_a2 @ input
+            if needs[4]:
+                grad_w_hh = low_flat_grad_a2 @ hx
+            if needs[6]:
+                grad_b_hh = grad_b_ih
+                grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
+            if needs_grad_b_ih:
+                grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
+            return (
+                grad_input,
+                grad_hx,
+                grad_cx,
+                grad_w_ih,
+                grad_w_hh,
+                grad_b_ih,
+                grad_b_hh,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
@@ -180,8 +162,6 @@ class _LstmCell(Function):
         needs_low_flat_grad_a = needs[0] or needs[1]
         needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
         needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
-        grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
-        grad_b_hh = None
         input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
         hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
         split_b_ih = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
@@ -189,7 +169,6 @@ class _LstmCell(Function):
         input_w_ih_plus_split_b_ih = (
             input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
         )
-        # a[n,g,j]
         a = (
             input_w_ih_plus_split_b_ih
             if b_hh is None
@@ -207,7 +186,6 @@ class _LstmCell(Function):
             grad_c_enter_new = grad_c_enter * (1 - new.square())
             grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
             grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
-            # grad_a[n,g,j]
             grad_a = torch.stack(
                 (
                     grad_c_enter_new2,

@@ -21,8 +21,7 @@ from . import _runtime as rt
 
 
 def _mahalanobis_forward(u, v, VI):
-    if rt.unrecorded(u, v, VI):
-        return _mahalanobis_forward_in_place(u, v, VI)
+    reuse = rt.reuse(u, v, VI)
     low = rt.autocast_product(u, v, VI)
     dtype = rt.autocast_float32(u, v, VI)
     wide = torch.promote_types(low, torch.float32)
@@ -34,75 +33,19 @@ def _mahalanobis_forward(u, v, VI):
     u = u.reshape((b_size, u_shape[-1]))
     v = v.reshape((b_size, u_shape[-1]))
     delta = u - v  # delta[*b,k]
-    sqrt_VI = ((VI.mT @ delta.mT.to(low)).to(wide) * delta.mT).sum(0).sqrt()
+    sqrt_VI = reuse.mul((VI.mT @ delta.mT.to(low)).to(wide), delta.mT).sum(0).sqrt()
     return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
-
-
-def _mahalanobis_forward_in_place(u, v, VI):
-    low = rt.autocast_product(u, v, VI)
-    dtype = rt.autocast_float32(u, v, VI)
-    wide = torch.promote_types(low, torch.float32)
-    VI = rt.cast(low, VI)[0]
-    u, v = rt.cast(wide, u, v)
-    b_shape = u.shape[:-1]
-    u_shape = u.shape
-    b_size = math.prod(b_shape)
-    u = u.reshape((b_size, u_shape[-1]))
-    v = v.reshape((b_size, u_shape[-1]))
-    delta = u - v  # delta[*b,k]
-    sqrt_VI = (VI.mT @ delta.mT.to(low)).to(wide).mul_(delta.mT).sum(0).sqrt()
-    return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
-
-
-def _mahalanobis_backward(ctx, G):
-    u, v, VI, D = ctx.saved_tensors
-    b_shape = ctx.b_shape
-    u_shape = ctx.u_shape
-    v_shape = ctx.v_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
-    grad_u = grad_v = grad_VI = None
-    b_size = math.prod(b_shape)
-    u = u.reshape((b_size, u_shape[-1]))
-    v = v.reshape((b_size, u_shape[-1]))
-    D = D.reshape((b_size,))
-    G = G.reshape((b_size,))
-    delta = u - v  # delta[*b,k]
-    low_delta = delta.to(low)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
-        # grad_delta[*b,k]
-        grad_delta = low_delta_VI_plus_VI.mul_(0.5 * G.unsqueeze(1) / D.unsqueeze(1))
-    if ctx.needs_input_grad[0]:
-        grad_u = grad_delta.reshape(u_shape)
-    if ctx.needs_input_grad[1]:
-        grad_v = (-grad_delta).reshape(v_shape)
-    if ctx.needs_input_grad[2]:
-        grad_VI = (
-            (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ low_delta)
-            .to(wide)
-            .mul_(0.5)
-        )
-    return grad_u, grad_v, grad_VI
 
 
 class _Mahalanobis(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(u, v, VI):
-        return _mahalanobis_forward(u, v, VI)
+    forward = staticmethod(_mahalanobis_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         u, v, VI = inputs
         D = output
-        b_shape = u.shape[:-1]
         ctx.low = rt.autocast_product(u, v, VI)
-        ctx.b_shape = b_shape
-        ctx.u_shape = u.shape
-        ctx.v_shape = v.shape
         ctx.save_for_backward(
             u, v, VI if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None, D
         )
@@ -110,16 +53,15 @@ class _Mahalanobis(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _mahalanobis_backward(ctx, G)
         u, v, VI, D = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        u_shape = ctx.u_shape
-        v_shape = ctx.v_shape
+        b_shape = u.shape[:-1]
+        u_shape = u.shape
+        v_shape = v.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
+        reuse = rt.reuse(G)
         b_size = math.prod(b_shape)
         u = u.reshape((b_size, u_shape[-1]))
         v = v.reshape((b_size, u_shape[-1]))
@@ -129,16 +71,17 @@ class _Mahalanobis(Function):
         low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
-            # grad_delta[*b,k]
-            grad_delta = 0.5 * G.unsqueeze(1) / D.unsqueeze(1) * low_delta_VI_plus_VI
+            grad_delta = reuse.mul(
+                low_delta_VI_plus_VI, 0.5 * G.unsqueeze(1) / D.unsqueeze(1)
+            )
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)
         if ctx.needs_input_grad[1]:
             grad_v = (-grad_delta).reshape(v_shape)
         if ctx.needs_input_grad[2]:
-            grad_VI = 0.5 * (
-                ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ low_delta
-            ).to(wide)
+            G_one_over_D_delta = ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low)
+            G_low_delta = G_one_over_D_delta @ low_delta
+            grad_VI = reuse.mul(G_low_delta.to(wide), 0.5)
         return grad_u, grad_v, grad_VI
 
 

@@ -33,95 +33,46 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _margin_ranking_loss_mean_forward(input1, input2, target, margin):
-    if rt.unrecorded(input1, input2, target):
-        return _margin_ranking_loss_mean_forward_in_place(
-            input1, input2, target, margin
-        )
-    dtype = rt.autocast_float32(input1, input2, target)
+def _margin_ranking_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _margin_ranking_loss_forward(input1, input2, target, margin, reduction):
+    reuse = rt.reuse(input1, input2, target)
+    dtype = (
+        rt.autocast_float32(input1, input2, target)
+        if reduction != "none"
+        else rt.promoted(input1, input2, target)
+    )
     input1, input2, target = rt.widened(input1, input2, target)
-    loss = (margin - target * (input1 - input2)).clamp(min=0)
-    return loss.mean().to(dtype)
+    loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
+    return _margin_ranking_loss_reduced(loss, reduction).to(dtype)
 
 
-def _margin_ranking_loss_mean_forward_in_place(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
-    return loss.mean().to(dtype)
-
-
-class _MarginRankingLossMean(Function):
+class _MarginRankingLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _margin_ranking_loss_mean_forward(input1, input2, target, margin)
+    forward = staticmethod(_margin_ranking_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
+        input1, input2, target, margin, reduction = inputs
         ctx.margin = margin
+        ctx.reduction = reduction
         ctx.save_for_backward(input1, input2, target)
 
     @staticmethod
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = input1.shape
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
-        input1_minus_input2 = input1 - input2
-        target_nonnegative = margin - target * input1_minus_input2 >= 0
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            G_over_input1 = -G / math.prod(input1.shape)
-        if ctx.needs_input_grad[0]:
-            grad_input1 = rt.where(target_nonnegative, G_over_input1 * target, 0)
-        if ctx.needs_input_grad[1]:
-            grad_input2 = rt.where(
-                target_nonnegative, G / math.prod(input1.shape) * target, 0
-            )
-        if ctx.needs_input_grad[2]:
-            grad_target = rt.where(
-                target_nonnegative, G_over_input1 * input1_minus_input2, 0
-            )
-        return grad_input1, grad_input2, grad_target, None
-
-
-def _margin_ranking_loss_sum_forward(input1, input2, target, margin):
-    if rt.unrecorded(input1, input2, target):
-        return _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin)
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    loss = (margin - target * (input1 - input2)).clamp(min=0)
-    return loss.sum().to(dtype)
-
-
-def _margin_ranking_loss_sum_forward_in_place(input1, input2, target, margin):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    loss = (margin - (input1 - input2).mul_(target)).clamp_(min=0)
-    return loss.sum().to(dtype)
-
-
-class _MarginRankingLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _margin_ranking_loss_sum_forward(input1, input2, target, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
-        ctx.margin = margin
-        ctx.save_for_backward(input1, input2, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
-        margin = ctx.margin
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
-        grad_input1 = grad_input2 = grad_target = None
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         input1_minus_input2 = input1 - input2
         target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -132,62 +83,10 @@ class _MarginRankingLossSum(Function):
             grad_input2 = rt.where(target_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
             grad_target = rt.where(target_nonnegative, minus_G * input1_minus_input2, 0)
-        return grad_input1, grad_input2, grad_target, None
+        return grad_input1, grad_input2, grad_target, None, None
 
 
-def _margin_ranking_loss_none_forward(input1, input2, target, margin):
-    if rt.unrecorded(input1, input2, target):
-        return _margin_ranking_loss_none_forward_in_place(
-            input1, input2, target, margin
-        )
-    dtype = rt.promoted(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    return (margin - target * (input1 - input2)).clamp(min=0).to(dtype)
-
-
-def _margin_ranking_loss_none_forward_in_place(input1, input2, target, margin):
-    dtype = rt.promoted(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    return (margin - (input1 - input2).mul_(target)).clamp_(min=0).to(dtype)
-
-
-class _MarginRankingLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input1, input2, target, margin):
-        return _margin_ranking_loss_none_forward(input1, input2, target, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin = inputs
-        ctx.margin = margin
-        ctx.save_for_backward(input1, input2, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
-        margin = ctx.margin
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
-        grad_input1 = grad_input2 = grad_target = None
-        input1_minus_input2 = input1 - input2
-        target_nonnegative = margin - target * input1_minus_input2 >= 0
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            minus_G = -G
-        if ctx.needs_input_grad[0]:
-            grad_input1 = rt.where(target_nonnegative, minus_G * target, 0)
-        if ctx.needs_input_grad[1]:
-            grad_input2 = rt.where(target_nonnegative, G * target, 0)
-        if ctx.needs_input_grad[2]:
-            grad_target = rt.where(target_nonnegative, minus_G * input1_minus_input2, 0)
-        return grad_input1, grad_input2, grad_target, None
-
-
-_OPTIONS = {
-    "mean": (_MarginRankingLossMean, _margin_ranking_loss_mean_forward),
-    "sum": (_MarginRankingLossSum, _margin_ranking_loss_sum_forward),
-    "none": (_MarginRankingLossNone, _margin_ranking_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def margin_ranking_loss(
@@ -219,9 +118,8 @@ def margin_ranking_loss(
         raise rt.explained(
             "margin_ranking_loss", signature, input1, input2, target, reduction
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input1, input2, target = rt.distinct(input1, input2, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input1, input2, target, margin)
-    return rt.apply(function, input1, input2, target, margin)
+        return _margin_ranking_loss_forward(input1, input2, target, margin, reduction)
+    return rt.apply(_MarginRankingLoss, input1, input2, target, margin, reduction)

@@ -50,39 +50,15 @@ def _masked_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
-    # P[*b,i,j]
     P = rt.where(
         attn_mask, torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1), 0
     )
     return P.to(low) @ value
 
 
-def _masked_attention_backward(ctx, G):
-    query, key, value, attn_mask, output, kept = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    grads = rt.attention_backward(
-        G, query, key, value, output, kept, one_over_query, attn_mask
-    )
-    if ctx.needs_input_grad[0]:
-        grad_query = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2]
-    return grad_query, grad_key, grad_value, None
-
-
 class _MaskedAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, attn_mask):
-        return _masked_attention_forward(query, key, value, attn_mask)
+    forward = staticmethod(_masked_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -98,15 +74,28 @@ class _MaskedAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 4
+        query, key, value, attn_mask, output, kept = ctx.saved_tensors
+        grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            return _masked_attention_backward(ctx, G)
-        query, key, value, attn_mask, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            kept = rt.cast(wide, kept)[0]
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            grads = rt.attention_backward(
+                G, query, key, value, output, kept, one_over_query, attn_mask
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2]
+            return grad_query, grad_key, grad_value, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
-        # P[*b,i,j]
         P = rt.where(
             attn_mask,
             torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1),
@@ -115,7 +104,6 @@ class _MaskedAttention(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

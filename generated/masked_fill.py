@@ -20,10 +20,7 @@ def _masked_fill_forward(input, mask, value):
 
 class _MaskedFill(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, mask, value):
-        return _masked_fill_forward(input, mask, value)
+    forward = staticmethod(_masked_fill_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -23,10 +23,7 @@ def _matmul_forward(A, B):
 
 class _Matmul(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _matmul_forward(A, B)
+    forward = staticmethod(_matmul_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

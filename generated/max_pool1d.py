@@ -25,23 +25,9 @@ def _max_pool1d_forward(input, kernel_size, stride):
     return output, winner
 
 
-def _max_pool1d_backward(ctx, G):
-    (winner,) = ctx.saved_tensors
-    stride = ctx.stride
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    grad_input = G.new_zeros(input_shape).scatter_add_(
-        2, winner + stride * rt.positions(G.shape[2], G), G
-    )
-    return grad_input, None, None
-
-
 class _MaxPool1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_size, stride):
-        return _max_pool1d_forward(input, kernel_size, stride)
+    forward = staticmethod(_max_pool1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -57,14 +43,14 @@ class _MaxPool1d(Function):
     def backward(ctx, G, _grad_winner):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _max_pool1d_backward(ctx, G)
         (winner,) = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
-        grad_input = G.new_zeros(input_shape).scatter_add(
-            2, winner + stride * rt.positions(G.shape[2], G), G
+        reuse = rt.reuse(G)
+        winner_plus_stride = winner + stride * rt.positions(G.shape[2], G)
+        grad_input = reuse.scatter_add(
+            G.new_zeros(input_shape), 2, winner_plus_stride, G
         )
         return grad_input, None, None
 

@@ -37,10 +37,7 @@ def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
 
 class _MaxPool2d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, kernel_height, kernel_width, stride):
-        return _max_pool2d_forward(input, kernel_height, kernel_width, stride)
+    forward = staticmethod(_max_pool2d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -61,10 +58,10 @@ class _MaxPool2d(Function):
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reshaped_G = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
-        stride_positions_of_G = stride * rt.positions(G.shape[3], G)
+        stride_G = stride * rt.positions(G.shape[3], G)
         input_plus_winner = input_shape[3] * (
             winner2 + (stride * rt.positions(G.shape[2], G)).unsqueeze(1)
-        ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + stride_positions_of_G)
+        ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + stride_G)
         grad_input = (
             G.new_zeros((G.shape[0], G.shape[1], input_shape[2] * input_shape[3]))
             .scatter_add(2, rt.flatten(input_plus_winner, 2, 3), reshaped_G)

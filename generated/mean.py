@@ -22,10 +22,7 @@ def _mean_forward(A, dim, keepdim):
 
 class _Mean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _mean_forward(A, dim, keepdim)
+    forward = staticmethod(_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -22,24 +22,9 @@ def _min_forward(A, dim, keepdim):
     return values, indices
 
 
-def _min_backward(ctx, G):
-    (indices,) = ctx.saved_tensors
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A_shape = ctx.A_shape
-    G = rt.widened(G)[0]
-    G = G if keepdim else G.unsqueeze(dim)
-    indices = indices if keepdim else indices.unsqueeze(dim)
-    grad_A = G.new_zeros(A_shape).scatter_add_(dim, indices, G)
-    return grad_A, None, None
-
-
 class _Min(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _min_forward(A, dim, keepdim)
+    forward = staticmethod(_min_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -56,16 +41,15 @@ class _Min(Function):
     def backward(ctx, G, _grad_indices):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _min_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
         A_shape = ctx.A_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
-        grad_A = G.new_zeros(A_shape).scatter_add(dim, indices, G)
+        grad_A = reuse.scatter_add(G.new_zeros(A_shape), dim, indices, G)
         return grad_A, None, None
 
 

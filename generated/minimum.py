@@ -21,24 +21,9 @@ def _minimum_forward(A, B):
     return torch.minimum(A, B).to(dtype)
 
 
-def _minimum_backward(ctx, G):
-    A, B = ctx.saved_tensors
-    A, B, G = rt.widened(A, B, G)
-    grad_A = grad_B = None
-    keep_where = rt.keep_where_(0.5 * G, A == B)
-    if ctx.needs_input_grad[0]:
-        grad_A = rt.where(A < B, G, 0).add_(keep_where)
-    if ctx.needs_input_grad[1]:
-        grad_B = rt.where(B < A, G, 0).add_(keep_where)
-    return grad_A, grad_B
-
-
 class _Minimum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _minimum_forward(A, B)
+    forward = staticmethod(_minimum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -47,16 +32,15 @@ class _Minimum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _minimum_backward(ctx, G)
         A, B = ctx.saved_tensors
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        masked_half_G = torch.where(A == B, 0.5 * G, 0)
+        reuse = rt.reuse(G)
+        keep_where = rt.keep_where_(0.5 * G, A == B)
         if ctx.needs_input_grad[0]:
-            grad_A = rt.where(A < B, G, 0) + masked_half_G
+            grad_A = reuse.add(rt.where(A < B, G, 0), keep_where)
         if ctx.needs_input_grad[1]:
-            grad_B = rt.where(B < A, G, 0) + masked_half_G
+            grad_B = reuse.add(rt.where(B < A, G, 0), keep_where)
         return grad_A, grad_B
 
 

@@ -27,19 +27,9 @@ def _mish_forward(input):
     return torch.nn.functional.mish(input).to(dtype)
 
 
-def _mish_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.mish_backward(G, input)
-    return grad_input
-
-
 class _Mish(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _mish_forward(input)
+    forward = staticmethod(_mish_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -48,9 +38,11 @@ class _Mish(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _mish_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.mish_backward(G, input)
+            return grad_input
         input, G = rt.widened(input, G)
         tanh_softplus_input = torch.nn.functional.softplus(input).tanh()
         one_minus_input = 1 - tanh_softplus_input.square()

@@ -21,8 +21,7 @@ from . import _runtime as rt
 
 
 def _mmd_forward(X, Y, gamma):
-    if rt.unrecorded(X, Y):
-        return _mmd_forward_in_place(X, Y, gamma)
+    reuse = rt.reuse(X, Y)
     dtype = rt.autocast_float32(X, Y)
     X, Y = rt.widened(X, Y)
     detached_X = X.detach()
@@ -36,11 +35,12 @@ def _mmd_forward(X, Y, gamma):
     sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
     minus_gamma = -gamma
     X_centred_plus_X_centred = sum_of_X_centred + sum_of_X_centred.squeeze(1)
-    X_centred_plus_X_centred_X_centred = torch.addmm(
+    X_centred_plus_X_centred_X_centred = reuse.addmm(
         X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
     )
-    # Kxx[i,j]
-    Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
+    Kxx = reuse.exp(
+        reuse.mul(reuse.clamp_min(X_centred_plus_X_centred_X_centred, 0), minus_gamma)
+    )
     detached_Y = Y.detach()
     mean_of_detached_Y = detached_Y.mean(0)
     centre2 = torch.where(
@@ -53,115 +53,26 @@ def _mmd_forward(X, Y, gamma):
     sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
     spread_Y_centred = sum_of_Y_centred.squeeze(1)
     X_plus_Y_centred = X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
-    X_plus_X_Y_centred = torch.addmm(
+    X_plus_X_Y_centred = reuse.addmm(
         X_plus_Y_centred, X_minus_centre2, Y_centred.mT, alpha=-2
     )
-    Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()  # Kxy[i,l]
-    Y_centred_plus_Y_centred_Y_centred = torch.addmm(
-        sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
-    )
-    # Kyy[l,m]
-    Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
-    distance = (
-        (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
-    ).to(dtype)
-    return distance, centre, Kxx, centre2, Kxy, Kyy
-
-
-def _mmd_forward_in_place(X, Y, gamma):
-    dtype = rt.autocast_float32(X, Y)
-    X, Y = rt.widened(X, Y)
-    detached_X = X.detach()
-    mean_of_detached_X = detached_X.mean(0)
-    centre = torch.where(
-        2 * mean_of_detached_X.square() > detached_X.square().mean(0),
-        mean_of_detached_X,
-        0,
-    )
-    X_centred = X - centre
-    sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
-    minus_gamma = -gamma
-    X_centred_plus_X_centred = sum_of_X_centred + sum_of_X_centred.squeeze(1)
-    X_centred_plus_X_centred_X_centred = torch.addmm(
-        X_centred_plus_X_centred,
-        X_centred,
-        X_centred.mT,
-        alpha=-2,
-        out=X_centred_plus_X_centred,
-    )
-    # Kxx[i,j]
-    Kxx = X_centred_plus_X_centred_X_centred.clamp_min_(0).mul_(minus_gamma).exp_()
-    detached_Y = Y.detach()
-    mean_of_detached_Y = detached_Y.mean(0)
-    centre2 = torch.where(
-        2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
-        mean_of_detached_Y,
-        0,
-    )
-    X_minus_centre2 = X - centre2
-    Y_centred = Y - centre2
-    sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
-    spread_Y_centred = sum_of_Y_centred.squeeze(1)
-    X_plus_Y_centred = X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
-    X_plus_X_Y_centred = torch.addmm(
-        X_plus_Y_centred, X_minus_centre2, Y_centred.mT, alpha=-2, out=X_plus_Y_centred
-    )
-    Kxy = X_plus_X_Y_centred.clamp_min_(0).mul_(minus_gamma).exp_()  # Kxy[i,l]
+    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(X_plus_X_Y_centred, 0), minus_gamma))
     Y_centred_plus_Y_centred = sum_of_Y_centred + spread_Y_centred
-    Y_centred_plus_Y_centred_Y_centred = torch.addmm(
-        Y_centred_plus_Y_centred,
-        Y_centred,
-        Y_centred.mT,
-        alpha=-2,
-        out=Y_centred_plus_Y_centred,
+    Y_centred_plus_Y_centred_Y_centred = reuse.addmm(
+        Y_centred_plus_Y_centred, Y_centred, Y_centred.mT, alpha=-2
     )
-    # Kyy[l,m]
-    Kyy = Y_centred_plus_Y_centred_Y_centred.clamp_min_(0).mul_(minus_gamma).exp_()
+    Kyy = reuse.exp(
+        reuse.mul(reuse.clamp_min(Y_centred_plus_Y_centred_Y_centred, 0), minus_gamma)
+    )
     distance = (
         (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
     ).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
-
-
-def _mmd_backward(ctx, G):
-    X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
-    gamma = ctx.gamma
-    given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
-    X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
-    grad_X = grad_Y = None
-    X_centred = X - centre2
-    Y_centred = Y - centre2
-    gamma_G = gamma * G
-    if ctx.needs_input_grad[0]:
-        X_minus_centre = X - centre
-        Kxy_minus_Kxy = (Kxy.sum(1, keepdim=True) * X_centred).sub_(Kxy @ Y_centred)
-        twice_Kxx = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
-        Kxx_plus_Kxx_X = ((Kxx + Kxx.mT) @ X_minus_centre).mul_(2)
-        Kxx_over_X_size = Kxx_plus_Kxx_X.addcmul_(
-            twice_Kxx, X_minus_centre, value=-1
-        ).div_(X.shape[0])
-        grad_X = Kxx_over_X_size.add_(
-            Kxy_minus_Kxy.mul_(4 / (Y.shape[0] or math.nan))
-        ).mul_(gamma_G / X.shape[0])
-    if ctx.needs_input_grad[1]:
-        Kxy_minus_Kxy2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(Kxy.mT @ X_centred)
-        twice_Kyy = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
-        Kyy_plus_Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
-        Kyy_over_Y_size = Kyy_plus_Kyy_Y_centred.addcmul_(
-            twice_Kyy, Y_centred, value=-1
-        ).div_(Y.shape[0])
-        grad_Y = Kyy_over_Y_size.add_(
-            Kxy_minus_Kxy2.mul_(4 / (X.shape[0] or math.nan))
-        ).mul_(gamma_G / Y.shape[0])
-    return grad_X, grad_Y, None
 
 
 class _Mmd(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(X, Y, gamma):
-        return _mmd_forward(X, Y, gamma)
+    forward = staticmethod(_mmd_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -185,12 +96,42 @@ class _Mmd(Function):
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _mmd_backward(ctx, G)
-        X, Y, _, _, _, _, _ = ctx.saved_tensors
+        X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
-        X, Y, G = rt.widened(X, Y, G)
         grad_X = grad_Y = None
+        if rt.unrecorded(G):
+            given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+            X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
+            X_centred = X - centre2
+            Y_centred = Y - centre2
+            gamma_G = gamma * G
+            if ctx.needs_input_grad[0]:
+                X_minus_centre = X - centre
+                Kxy_minus_Kxy = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
+                    Kxy @ Y_centred
+                )
+                twice_Kxx = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
+                Kxx_plus_Kxx_X = ((Kxx + Kxx.mT) @ X_minus_centre).mul_(2)
+                Kxx_over_X_size = Kxx_plus_Kxx_X.addcmul_(
+                    twice_Kxx, X_minus_centre, value=-1
+                ).div_(X.shape[0])
+                grad_X = Kxx_over_X_size.add_(
+                    Kxy_minus_Kxy.mul_(4 / (Y.shape[0] or math.nan))
+                ).mul_(gamma_G / X.shape[0])
+            if ctx.needs_input_grad[1]:
+                Kxy_minus_Kxy2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
+                    Kxy.mT @ X_centred
+                )
+                twice_Kyy = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
+                Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
+                Kyy_over_Y_size = Kyy_Y_centred.addcmul_(
+                    twice_Kyy, Y_centred, value=-1
+                ).div_(Y.shape[0])
+                grad_Y = Kyy_over_Y_size.add_(
+                    Kxy_minus_Kxy2.mul_(4 / (X.shape[0] or math.nan))
+                ).mul_(gamma_G / Y.shape[0])
+            return grad_X, grad_Y, None
+        X, Y, G = rt.widened(X, Y, G)
         minus_gamma = -gamma
         detached_Y = Y.detach()
         mean_of_detached_Y = detached_Y.mean(0)
@@ -225,7 +166,6 @@ class _Mmd(Function):
             X_centred_plus_X_centred_X_centred = torch.addmm(
                 X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
             )
-            # Kxx[i,j]
             Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
             Kxy_minus_Kxy = (
                 Kxy.sum(1, keepdim=True) * X_minus_detached_Y - Kxy @ Y_centred
@@ -243,7 +183,6 @@ class _Mmd(Function):
             Y_centred_plus_Y_centred_Y_centred = torch.addmm(
                 sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
             )
-            # Kyy[l,m]
             Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
             Kxy_minus_Kxy_X = (
                 Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_minus_detached_Y

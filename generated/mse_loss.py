@@ -30,184 +30,59 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _mse_loss_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _mse_loss_mean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
+def _mse_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _mse_loss_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    loss = (input - target).square()
-    return loss.mean().to(dtype)
+    loss = reuse.square(input - target)
+    return _mse_loss_reduced(loss, reduction).to(dtype)
 
 
-def _mse_loss_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (input - target).square_()
-    return loss.mean().to(dtype)
-
-
-def _mse_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    input_minus_target = input - target
-    if ctx.needs_input_grad[0]:
-        G_over_input = 2 * G / math.prod(input.shape)
-        grad_input = (
-            G_over_input * input_minus_target
-            if ctx.needs_input_grad[1]
-            else input_minus_target.mul_(G_over_input)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = input_minus_target.mul_(-2 * G / math.prod(input.shape))
-    return grad_input, grad_target
-
-
-class _MseLossMean(Function):
+class _MseLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _mse_loss_mean_forward(input, target)
+    forward = staticmethod(_mse_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _mse_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         input_minus_target = input - target
         if ctx.needs_input_grad[0]:
-            grad_input = 2 * G / math.prod(input.shape) * input_minus_target
+            twice_G = 2 * G
+            grad_input = (
+                twice_G * input_minus_target
+                if ctx.needs_input_grad[1]
+                else reuse.mul(input_minus_target, twice_G)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = -2 * G / math.prod(input.shape) * input_minus_target
-        return grad_input, grad_target
+            grad_target = reuse.mul(input_minus_target, -2 * G)
+        return grad_input, grad_target, None
 
 
-def _mse_loss_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _mse_loss_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (input - target).square()
-    return loss.sum().to(dtype)
-
-
-def _mse_loss_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = (input - target).square_()
-    return loss.sum().to(dtype)
-
-
-def _mse_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    input_minus_target = input - target
-    if ctx.needs_input_grad[0]:
-        twice_G = 2 * G
-        grad_input = (
-            twice_G * input_minus_target
-            if ctx.needs_input_grad[1]
-            else input_minus_target.mul_(twice_G)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = input_minus_target.mul_(-2 * G)
-    return grad_input, grad_target
-
-
-class _MseLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _mse_loss_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _mse_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        input_minus_target = input - target
-        if ctx.needs_input_grad[0]:
-            grad_input = 2 * G * input_minus_target
-        if ctx.needs_input_grad[1]:
-            grad_target = -2 * G * input_minus_target
-        return grad_input, grad_target
-
-
-def _mse_loss_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _mse_loss_none_forward_in_place(input, target)
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    return (input - target).square().to(dtype)
-
-
-def _mse_loss_none_forward_in_place(input, target):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    return (input - target).square_().to(dtype)
-
-
-def _mse_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    input_minus_target = input - target
-    if ctx.needs_input_grad[0]:
-        grad_input = (2 * G).mul_(input_minus_target)
-    if ctx.needs_input_grad[1]:
-        grad_target = (-2 * G).mul_(input_minus_target)
-    return grad_input, grad_target
-
-
-class _MseLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _mse_loss_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _mse_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        input_minus_target = input - target
-        if ctx.needs_input_grad[0]:
-            grad_input = 2 * G * input_minus_target
-        if ctx.needs_input_grad[1]:
-            grad_target = -2 * G * input_minus_target
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_MseLossMean, _mse_loss_mean_forward),
-    "sum": (_MseLossSum, _mse_loss_sum_forward),
-    "none": (_MseLossNone, _mse_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def mse_loss(
@@ -229,9 +104,8 @@ def mse_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("mse_loss", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _mse_loss_forward(input, target, reduction)
+    return rt.apply(_MseLoss, input, target, reduction)

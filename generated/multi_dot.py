@@ -24,10 +24,7 @@ def _multi_dot_forward(A, B, C):
 
 class _MultiDot(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B, C):
-        return _multi_dot_forward(A, B, C)
+    forward = staticmethod(_multi_dot_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

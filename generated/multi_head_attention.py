@@ -74,7 +74,6 @@ def _multi_head_attention_forward(
     )
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
     attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
-    # context[n,i,(h d)]
     context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
     kept = attended[1]
@@ -106,131 +105,13 @@ def _multi_head_attention_composed(
     K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
     S = (Q @ K.mT).to(wide) / math.sqrt(size_per_head)  # S[n,h,i,j]
     P = torch.softmax(S, 3)  # P[n,h,i,j]
-    # context[n,i,(h d)]
     context = torch.einsum("nhjd,nhij->nihd", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
-def _multi_head_attention_backward(ctx, G):
-    (
-        query,
-        key,
-        value,
-        Wq,
-        Wk,
-        Wv,
-        Wo,
-        _,
-        _,
-        _,
-        kept,
-        Q,
-        K,
-        V,
-        context,
-    ) = ctx.saved_tensors
-    num_heads = ctx.num_heads
-    Wq_shape = ctx.Wq_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
-    query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-    kept = rt.cast(wide, kept)[0]
-    needs = ctx.needs_input_grad
-    needs_grad_K = needs[1] or needs[4]
-    needs_grad_V = needs[2] or needs[5] or needs[9]
-    needs_grad_Q = needs[0] or needs[3] or needs[7]
-    needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
-    needs_size_per_head = needs_grads or needs[8]
-    grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-    grad_bq = grad_bk = grad_bv = grad_bo = None
-    if needs_size_per_head:
-        size_per_head = Wq_shape[0] // num_heads
-    if needs_grads:
-        grad_context = G @ Wo  # grad_context[n,i,e]
-        size_per_head_with_Wq = Wq_shape[0] // num_heads
-        transposed_context = rt.unflatten(
-            context, 2, (num_heads, size_per_head_with_Wq)
-        ).transpose(1, 2)
-        one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head) or math.nan)
-        transposed_grad_context = rt.unflatten(
-            grad_context, 2, (num_heads, size_per_head_with_Wq)
-        ).transpose(1, 2)
-        grads = rt.attention_backward(
-            transposed_grad_context,
-            Q,
-            K,
-            V,
-            transposed_context,
-            kept,
-            one_over_sqrt_Wq,
-            None,
-        )
-    if needs_grad_Q:
-        grad_Q = grads[0]  # grad_Q[n,h,i,d]
-    if needs_grad_V:
-        grad_V = grads[2]  # grad_V[n,h,j,d]
-    if needs_grad_K:
-        grad_K = grads[1]  # grad_K[n,h,j,d]
-    if needs[0]:
-        grad_query = torch.einsum(
-            "nhid,hdk->nik",
-            grad_Q,
-            rt.unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
-        )
-    if needs[1]:
-        grad_key = torch.einsum(
-            "nhjd,hdk->njk",
-            grad_K,
-            rt.unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
-        )
-    if needs[2]:
-        grad_value = torch.einsum(
-            "nhjd,hdk->njk",
-            grad_V,
-            rt.unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
-        )
-    if needs[3]:
-        grad_Wq = rt.flatten(torch.einsum("nhid,nik->hdk", grad_Q, query), 0, 1)
-    if needs[4]:
-        grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_K, key), 0, 1)
-    if needs[5]:
-        grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
-    if needs[6]:
-        grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
-    if needs[7]:
-        grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
-    if needs[8]:
-        zeros_like_num_heads = G.new_zeros((num_heads, size_per_head), dtype=wide)
-        grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
-    if needs[9]:
-        grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
-    if needs[10]:
-        grad_bo = G.sum((0, 1))
-    return (
-        grad_query,
-        grad_key,
-        grad_value,
-        grad_Wq,
-        grad_Wk,
-        grad_Wv,
-        grad_Wo,
-        grad_bq,
-        grad_bk,
-        grad_bv,
-        grad_bo,
-        None,
-    )
-
-
 class _MultiHeadAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads):
-        return _multi_head_attention_forward(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
+    forward = staticmethod(_multi_head_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -240,7 +121,6 @@ class _MultiHeadAttention(Function):
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         ctx.num_heads = num_heads
-        ctx.Wq_shape = Wq.shape
         ctx.save_for_backward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context
         )
@@ -250,11 +130,118 @@ class _MultiHeadAttention(Function):
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 12
-        if rt.compiles() or rt.unrecorded(G):
-            return _multi_head_attention_backward(ctx, G)
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, _, _, _, _, _ = ctx.saved_tensors
+        (
+            query,
+            key,
+            value,
+            Wq,
+            Wk,
+            Wv,
+            Wo,
+            bq,
+            bk,
+            bv,
+            kept,
+            Q,
+            K,
+            V,
+            context,
+        ) = ctx.saved_tensors
         num_heads = ctx.num_heads
-        Wq_shape = ctx.Wq_shape
+        Wq_shape = Wq.shape
+        grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
+        grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
+        if rt.compiles() or rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+            query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
+            kept = rt.cast(wide, kept)[0]
+            needs = ctx.needs_input_grad
+            needs_grad_K = needs[1] or needs[4]
+            needs_grad_V = needs[2] or needs[5] or needs[9]
+            needs_grad_Q = needs[0] or needs[3] or needs[7]
+            needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
+            needs_size_per_head = needs_grads or needs[8]
+            if needs_size_per_head:
+                size_per_head = Wq_shape[0] // num_heads
+            if needs_grads:
+                grad_context = G @ Wo  # grad_context[n,i,e]
+                size_per_head_with_Wq = Wq_shape[0] // num_heads
+                transposed_context = rt.unflatten(
+                    context, 2, (num_heads, size_per_head_with_Wq)
+                ).transpose(1, 2)
+                one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head) or math.nan)
+                transposed_grad_context = rt.unflatten(
+                    grad_context, 2, (num_heads, size_per_head_with_Wq)
+                ).transpose(1, 2)
+                grads = rt.attention_backward(
+                    transposed_grad_context,
+                    Q,
+                    K,
+                    V,
+                    transposed_context,
+                    kept,
+                    one_over_sqrt_Wq,
+                    None,
+                )
+            if needs_grad_Q:
+                grad_Q = grads[0]  # grad_Q[n,h,i,d]
+            if needs_grad_V:
+                grad_V = grads[2]  # grad_V[n,h,j,d]
+            if needs_grad_K:
+                grad_K = grads[1]  # grad_K[n,h,j,d]
+            if needs[0]:
+                grad_query = torch.einsum(
+                    "nhid,hdk->nik",
+                    grad_Q,
+                    rt.unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
+                )
+            if needs[1]:
+                grad_key = torch.einsum(
+                    "nhjd,hdk->njk",
+                    grad_K,
+                    rt.unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
+                )
+            if needs[2]:
+                grad_value = torch.einsum(
+                    "nhjd,hdk->njk",
+                    grad_V,
+                    rt.unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
+                )
+            if needs[3]:
+                grad_Wq = rt.flatten(torch.einsum("nhid,nik->hdk", grad_Q, query), 0, 1)
+            if needs[4]:
+                grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_K, key), 0, 1)
+            if needs[5]:
+                grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
+            if needs[6]:
+                grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
+            if needs[7]:
+                grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
+            if needs[8]:
+                zeros_like_num_heads = G.new_zeros(
+                    (num_heads, size_per_head), dtype=wide
+                )
+                grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
+            if needs[9]:
+                grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
+            if needs[10]:
+                grad_bo = G.sum((0, 1))
+            return (
+                grad_query,
+                grad_key,
+                grad_value,
+                grad_Wq,
+                grad_Wk,
+                grad_Wv,
+                grad_Wo,
+                grad_bq,
+                grad_bk,
+                grad_bv,
+                grad_bo,
+                None,
+            )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
@@ -270,8 +257,6 @@ class _MultiHeadAttention(Function):
         needs_transposed_grad_context = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
-        grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
-        grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         if needs_Wq:
             size_per_head = Wq_shape[0] // num_heads
             Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
@@ -281,7 +266,6 @@ class _MultiHeadAttention(Function):
                 None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
             )
             query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
-            # Q[n,h,i,d]
             Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
             split_bk = (
                 None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
@@ -302,22 +286,18 @@ class _MultiHeadAttention(Function):
                 None if bv is None else rt.unflatten(bv, 0, (num_heads, size_per_head))
             )
             value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
-            # V[n,h,j,d]
             V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
         if needs_grad_S:
             grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[n,h,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
         if needs_grad_Q:
-            # grad_Q[n,h,i,d]
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
             grad_V = P.mT.to(low) @ transposed_grad_context  # grad_V[n,h,j,d]
         if needs_low_grad_Q:
             low_grad_Q = grad_Q.to(low)
         if needs_low_grad_K:
-            # grad_K[n,h,j,d]
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
             low_grad_K = grad_K.to(low)
         if needs[0]:
@@ -334,7 +314,6 @@ class _MultiHeadAttention(Function):
         if needs[5]:
             grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
         if needs[6]:
-            # context[n,i,(h d)]
             context = rt.flatten(torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3)
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         if needs[7]:

@@ -45,6 +45,7 @@ the tangent of weight:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -53,554 +54,95 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _multi_margin_loss_mean_forward(input, target, weight, p, margin):
-    if rt.unrecorded(input, target, weight):
-        return _multi_margin_loss_mean_forward_in_place(
-            input, target, weight, p, margin
-        )
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
-    sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
-        1
-    )
-    weight_excess = (
-        sum_of_masked_excess
-        if weight is None
-        else weight.index_select(0, target) * sum_of_masked_excess
-    )
-    loss = weight_excess / input.shape[1]
-    return loss.mean().to(dtype)
+def _multi_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
 
 
-def _multi_margin_loss_mean_forward_in_place(input, target, weight, p, margin):
+def _multi_margin_loss_forward(input, target, weight, p, margin, reduction):
+    reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
+    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
     other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    relu_excess_to_p = excess.relu_().pow_(p)
-    sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
-    weight_excess = (
+    excess_to_p = reuse.pow(rt.guarded(reuse.relu(excess), other_than_target, 1), p)
+    sum_of_keep_where = rt.keep_where_(excess_to_p, other_than_target).sum(1)
+    weight_excess_to_p = (
         sum_of_keep_where
         if weight is None
         else weight.index_select(0, target) * sum_of_keep_where
     )
-    loss = weight_excess / input.shape[1]
-    return loss.mean().to(dtype)
+    loss = weight_excess_to_p / input.shape[1]
+    return _multi_margin_loss_reduced(loss, reduction).to(dtype)
 
 
-def _multi_margin_loss_mean_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-    relu_excess = excess.relu()
-    if ctx.needs_input_grad[0]:
-        excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-        p_minus_one = p - 1
-        relu_excess_to_p_minus_one = (
-            relu_excess**p_minus_one
-            if ctx.needs_input_grad[2]
-            else relu_excess.pow_(p_minus_one)
-        )
-        G_weight_at_target = (
-            p * G
-            if weight is None
-            else p * G * weight.index_select(0, target).unsqueeze(1)
-        )
-        G_over_count = G_weight_at_target / (input.shape[0] * input.shape[1])
-        # grad_excess[n,c]
-        grad_excess = rt.where(
-            excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_count), 0
-        )
-        grad_input = grad_excess.scatter_add(
-            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-        )
-    if ctx.needs_input_grad[2]:
-        sum_of_keep_where = rt.keep_where_(relu_excess.pow_(p), other_than_target).sum(
-            1
-        )
-        grad_weight = (
-            G
-            / (input.shape[0] * input.shape[1])
-            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_keep_where)
-        )
-    return grad_input, None, grad_weight, None, None
-
-
-class _MultiMarginLossMean(Function):
+class _MultiMarginLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_mean_forward(input, target, weight, p, margin)
+    forward = staticmethod(_multi_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
+        input, target, weight, p, margin, reduction = inputs
         ctx.p = p
         ctx.margin = margin
+        ctx.reduction = reduction
         ctx.save_for_backward(
             input, target, weight if ctx.needs_input_grad[0] else None
         )
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _multi_margin_loss_mean_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         p = ctx.p
         margin = ctx.margin
+        reduction = ctx.reduction
+        loss_shape = target.shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
             excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-            safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
-            G_weight_at_target = (
-                p * G
-                if weight is None
-                else p * G * weight.index_select(0, target).unsqueeze(1)
-            )
-            # grad_excess[n,c]
-            grad_excess = rt.where(
-                excess_and_p,
-                G_weight_at_target
-                / (input.shape[0] * input.shape[1])
-                * safe_relu_excess_to_p,
-                0,
-            )
-            grad_input = grad_excess.scatter_add(
-                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-            )
-        if ctx.needs_input_grad[2]:
-            sum_of_relu_excess = torch.where(
-                other_than_target,
-                torch.where(other_than_target, relu_excess, 1) ** p,
-                0,
-            ).sum(1)
-            grad_weight = (
-                G
-                / (input.shape[0] * input.shape[1])
-                * G.new_zeros((input.shape[1],)).index_add(
-                    0, target, sum_of_relu_excess
-                )
-            )
-        return grad_input, None, grad_weight, None, None
-
-
-def _multi_margin_loss_mean_tangent(
-    input, target, weight, p, margin, d_input, d_weight
-):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
-    p_nonzero = p != 0
-    relu_excess = excess.relu()
-    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
-        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
-    ).sum(1)
-    safe_relu_excess_to_p = torch.where(
-        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
-    ) ** (p - 1)
-    masked_d_excess = torch.where(
-        other_than_target, d_excess * safe_relu_excess_to_p, 0
-    )
-    sum_of_masked_d_excess = (
-        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
-        if p_nonzero
-        else None
-    )
-    weight_d_excess = (
-        p * weight.index_select(0, target) * sum_of_masked_d_excess
-        if p_nonzero
-        else None
-    )
-    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
-    d_loss = (
-        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
-    ) / d_input.shape[1]
-    return d_loss.mean()
-
-
-class _MultiMarginLossMeanDual(_MultiMarginLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLossMean.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, weight, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, average = rt.primals(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        with rt.in_forward_mode():
-            d_average = _multi_margin_loss_mean_tangent(
-                input, target, weight, p, margin, d_input, d_weight
-            )
-            return d_average.to(average.dtype)
-
-
-def _multi_margin_loss_sum_forward(input, target, weight, p, margin):
-    if rt.unrecorded(input, target, weight):
-        return _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin)
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
-    sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
-        1
-    )
-    weight_excess = (
-        sum_of_masked_excess
-        if weight is None
-        else weight.index_select(0, target) * sum_of_masked_excess
-    )
-    loss = weight_excess / input.shape[1]
-    return loss.sum().to(dtype)
-
-
-def _multi_margin_loss_sum_forward_in_place(input, target, weight, p, margin):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    relu_excess_to_p = excess.relu_().pow_(p)
-    sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
-    weight_excess = (
-        sum_of_keep_where
-        if weight is None
-        else weight.index_select(0, target) * sum_of_keep_where
-    )
-    loss = weight_excess / input.shape[1]
-    return loss.sum().to(dtype)
-
-
-def _multi_margin_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-    relu_excess = excess.relu()
-    if ctx.needs_input_grad[0]:
-        excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-        G_over_input_size = (
-            p * G / input.shape[1]
-            if weight is None
-            else p * G * weight.index_select(0, target).unsqueeze(1) / input.shape[1]
-        )
-        p_minus_one = p - 1
-        relu_excess_to_p_minus_one = (
-            relu_excess**p_minus_one
-            if ctx.needs_input_grad[2]
-            else relu_excess.pow_(p_minus_one)
-        )
-        # grad_excess[n,c]
-        grad_excess = rt.where(
-            excess_and_p, relu_excess_to_p_minus_one.mul_(G_over_input_size), 0
-        )
-        grad_input = grad_excess.scatter_add(
-            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-        )
-    if ctx.needs_input_grad[2]:
-        sum_of_keep_where = rt.keep_where_(relu_excess.pow_(p), other_than_target).sum(
-            1
-        )
-        grad_weight = (
-            G
-            / input.shape[1]
-            * G.new_zeros((input.shape[1],)).index_add(0, target, sum_of_keep_where)
-        )
-    return grad_input, None, grad_weight, None, None
-
-
-class _MultiMarginLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_sum_forward(input, target, weight, p, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _multi_margin_loss_sum_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        p = ctx.p
-        margin = ctx.margin
-        input, weight, G = rt.widened(input, weight, G)
-        grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-        relu_excess = excess.relu()
-        if ctx.needs_input_grad[0]:
-            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-            G_over_input_size = (
-                p * G / input.shape[1]
-                if weight is None
-                else p
-                * G
-                * weight.index_select(0, target).unsqueeze(1)
-                / input.shape[1]
-            )
-            safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
-            # grad_excess[n,c]
-            grad_excess = rt.where(
-                excess_and_p, G_over_input_size * safe_relu_excess_to_p, 0
-            )
-            grad_input = grad_excess.scatter_add(
-                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-            )
-        if ctx.needs_input_grad[2]:
-            sum_of_relu_excess = torch.where(
-                other_than_target,
-                torch.where(other_than_target, relu_excess, 1) ** p,
-                0,
-            ).sum(1)
-            grad_weight = (
-                G
-                / input.shape[1]
-                * G.new_zeros((input.shape[1],)).index_add(
-                    0, target, sum_of_relu_excess
-                )
-            )
-        return grad_input, None, grad_weight, None, None
-
-
-def _multi_margin_loss_sum_tangent(input, target, weight, p, margin, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
-    p_nonzero = p != 0
-    relu_excess = excess.relu()
-    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
-        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
-    ).sum(1)
-    safe_relu_excess_to_p = torch.where(
-        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
-    ) ** (p - 1)
-    masked_d_excess = torch.where(
-        other_than_target, d_excess * safe_relu_excess_to_p, 0
-    )
-    sum_of_masked_d_excess = (
-        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
-        if p_nonzero
-        else None
-    )
-    weight_d_excess = (
-        p * weight.index_select(0, target) * sum_of_masked_d_excess
-        if p_nonzero
-        else None
-    )
-    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
-    d_loss = (
-        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
-    ) / d_input.shape[1]
-    return d_loss.sum()
-
-
-class _MultiMarginLossSumDual(_MultiMarginLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLossSum.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, weight, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
-        input, target, weight, total = rt.primals(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        with rt.in_forward_mode():
-            d_total = _multi_margin_loss_sum_tangent(
-                input, target, weight, p, margin, d_input, d_weight
-            )
-            return d_total.to(total.dtype)
-
-
-def _multi_margin_loss_none_forward(input, target, weight, p, margin):
-    if rt.unrecorded(input, target, weight):
-        return _multi_margin_loss_none_forward_in_place(
-            input, target, weight, p, margin
-        )
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    safe_relu_excess_to_p = torch.where(other_than_target, excess.relu(), 1) ** p
-    sum_of_masked_excess = torch.where(other_than_target, safe_relu_excess_to_p, 0).sum(
-        1
-    )
-    weight_excess = (
-        sum_of_masked_excess
-        if weight is None
-        else weight.index_select(0, target) * sum_of_masked_excess
-    )
-    return (weight_excess / input.shape[1]).to(dtype)
-
-
-def _multi_margin_loss_none_forward_in_place(input, target, weight, p, margin):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    relu_excess_to_p = excess.relu_().pow_(p)
-    sum_of_keep_where = rt.keep_where_(relu_excess_to_p, other_than_target).sum(1)
-    weight_excess = (
-        sum_of_keep_where
-        if weight is None
-        else weight.index_select(0, target) * sum_of_keep_where
-    )
-    return (weight_excess / input.shape[1]).to(dtype)
-
-
-def _multi_margin_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    p = ctx.p
-    margin = ctx.margin
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    excess = (input - input.gather(1, target.unsqueeze(1))).add_(margin)  # excess[n,c]
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-    relu_excess = excess.relu()
-    if ctx.needs_input_grad[0]:
-        excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-        G_weight_at_target = (
-            p * G.unsqueeze(1)
-            if weight is None
-            else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
-        )
-        p_minus_one = p - 1
-        relu_excess_to_p_minus_one = (
-            relu_excess**p_minus_one
-            if ctx.needs_input_grad[2]
-            else relu_excess.pow_(p_minus_one)
-        )
-        # grad_excess[n,c]
-        grad_excess = rt.where(
-            excess_and_p,
-            relu_excess_to_p_minus_one.mul_(G_weight_at_target / input.shape[1]),
-            0,
-        )
-        grad_input = grad_excess.scatter_add(
-            1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
-        )
-    if ctx.needs_input_grad[2]:
-        G_relu_excess = G * rt.keep_where_(relu_excess.pow_(p), other_than_target).sum(
-            1
-        )
-        grad_weight = (
-            G.new_zeros((input.shape[1],)).index_add(0, target, G_relu_excess)
-            / input.shape[1]
-        )
-    return grad_input, None, grad_weight, None, None
-
-
-class _MultiMarginLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, p, margin):
-        return _multi_margin_loss_none_forward(input, target, weight, p, margin)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.save_for_backward(
-            input, target, weight if ctx.needs_input_grad[0] else None
-        )
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _multi_margin_loss_none_backward(ctx, G)
-        input, target, weight = ctx.saved_tensors
-        p = ctx.p
-        margin = ctx.margin
-        input, weight, G = rt.widened(input, weight, G)
-        grad_input = grad_weight = None
-        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-        relu_excess = excess.relu()
-        if ctx.needs_input_grad[0]:
-            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-            G_weight_at_target = (
+            G_weight = (
                 p * G.unsqueeze(1)
                 if weight is None
                 else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
-            safe_relu_excess_to_p = torch.where(excess_and_p, relu_excess, 1) ** (p - 1)
-            # grad_excess[n,c]
+            p_minus_one = p - 1
+            relu_excess_to_p_minus_one = (
+                rt.guarded(relu_excess, excess_and_p, 1) ** p_minus_one
+                if ctx.needs_input_grad[2]
+                else reuse.pow(rt.guarded(relu_excess, excess_and_p, 1), p_minus_one)
+            )
             grad_excess = rt.where(
                 excess_and_p,
-                G_weight_at_target / input.shape[1] * safe_relu_excess_to_p,
+                reuse.mul(relu_excess_to_p_minus_one, G_weight / input.shape[1]),
                 0,
             )
             grad_input = grad_excess.scatter_add(
                 1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            G_relu_excess = G * torch.where(
+            G_relu_excess = G * rt.keep_where_(
+                reuse.pow(rt.guarded(relu_excess, other_than_target, 1), p),
                 other_than_target,
-                torch.where(other_than_target, relu_excess, 1) ** p,
-                0,
             ).sum(1)
             grad_weight = (
                 G.new_zeros((input.shape[1],)).index_add(0, target, G_relu_excess)
                 / input.shape[1]
             )
-        return grad_input, None, grad_weight, None, None
+        return grad_input, None, grad_weight, None, None, None
 
 
-def _multi_margin_loss_none_tangent(
-    input, target, weight, p, margin, d_input, d_weight
+def _multi_margin_loss_tangent(
+    input, target, weight, p, margin, reduction, d_input, d_weight
 ):
     if weight is None:
         weight = input.new_full((), 1).expand((input.shape[1],))
@@ -615,71 +157,53 @@ def _multi_margin_loss_none_tangent(
     d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
         other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
     ).sum(1)
-    safe_relu_excess_to_p = torch.where(
+    relu_excess_to_p = torch.where(
         other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
     ) ** (p - 1)
-    masked_d_excess = torch.where(
-        other_than_target, d_excess * safe_relu_excess_to_p, 0
-    )
-    sum_of_masked_d_excess = (
+    masked_d_excess = torch.where(other_than_target, d_excess * relu_excess_to_p, 0)
+    sum_of_d_excess = (
         torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
         if p_nonzero
         else None
     )
     weight_d_excess = (
-        p * weight.index_select(0, target) * sum_of_masked_d_excess
-        if p_nonzero
-        else None
+        p * weight.index_select(0, target) * sum_of_d_excess if p_nonzero else None
     )
     zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
-    return (
+    d_loss = (
         d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
     ) / d_input.shape[1]
+    return _multi_margin_loss_reduced(d_loss, reduction)
 
 
-class _MultiMarginLossNoneDual(_MultiMarginLossNone):
+class _MultiMarginLossDual(_MultiMarginLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_multi_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _MultiMarginLossNone.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
+        _MultiMarginLoss.setup_context(ctx, inputs, output)
+        input, target, weight, _, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, weight, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin):
+    def jvp(ctx, d_input, _target, d_weight, _p, _margin, _reduction):
         input, target, weight, loss = rt.primals(ctx.saved_tensors)
         p = ctx.p
         margin = ctx.margin
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _multi_margin_loss_none_tangent(
-                input, target, weight, p, margin, d_input, d_weight
+            d_loss = _multi_margin_loss_tangent(
+                input, target, weight, p, margin, reduction, d_input, d_weight
             )
             return d_loss.to(loss.dtype)
 
 
-_OPTIONS = {
-    "mean": (
-        _MultiMarginLossMean,
-        _MultiMarginLossMeanDual,
-        _multi_margin_loss_mean_forward,
-    ),
-    "sum": (
-        _MultiMarginLossSum,
-        _MultiMarginLossSumDual,
-        _multi_margin_loss_sum_forward,
-    ),
-    "none": (
-        _MultiMarginLossNone,
-        _MultiMarginLossNoneDual,
-        _multi_margin_loss_none_forward,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def multi_margin_loss(
@@ -719,11 +243,10 @@ def multi_margin_loss(
         raise rt.explained(
             "multi_margin_loss", signature, input, target, weight, reduction
         )
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, p, margin)
+        return _MultiMarginLossDual.apply(input, target, weight, p, margin, reduction)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight, p, margin)
-    return rt.apply(function, input, target, weight, p, margin)
+        return _multi_margin_loss_forward(input, target, weight, p, margin, reduction)
+    return rt.apply(_MultiMarginLoss, input, target, weight, p, margin, reduction)

@@ -24,10 +24,7 @@ def _mv_forward(input, vec):
 
 class _Mv(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, vec):
-        return _mv_forward(input, vec)
+    forward = staticmethod(_mv_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -67,49 +67,9 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     return (total / sum_of_masked_weight).to(dtype)
 
 
-def _nll_loss_mean_backward(ctx, G):
-    input, target, weight, average = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, average, G = rt.widened(input, weight, average, G)
-    grad_input = grad_weight = None
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    sum_of_weight = (
-        target_differs.sum(dtype=G.dtype)
-        if weight is None
-        else torch.where(target_differs, weight.index_select(0, masked_target), 0).sum()
-    )
-    if ctx.needs_input_grad[0]:
-        G_over_weight = (G / sum_of_weight).expand(target.shape)
-        grad_input = rt.nll_loss_backward(
-            G_over_weight, target, weight, ignore_index, 1, input_shape[1]
-        )
-    if ctx.needs_input_grad[2]:
-        minus_G = -G
-        minus_G_input = (
-            minus_G
-            / sum_of_weight
-            * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        masked_minus_G = torch.where(target_differs, minus_G_input, 0)
-        masked_minus_G_with_target = torch.where(
-            target_differs, minus_G * average / sum_of_weight, 0
-        )
-        grad_weight = (
-            G.new_zeros((input_shape[1],))
-            .index_add(0, masked_target, masked_minus_G_with_target)
-            .index_add(0, masked_target, masked_minus_G)
-        )
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_mean_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -126,8 +86,6 @@ class _NllLossMean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _nll_loss_mean_backward(ctx, G)
         input, target, weight, average = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
@@ -135,6 +93,36 @@ class _NllLossMean(Function):
         grad_input = grad_weight = None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
+        if rt.unrecorded(G):
+            sum_of_masked_weight = (
+                target_differs.sum(dtype=G.dtype)
+                if weight is None
+                else torch.where(
+                    target_differs, weight.index_select(0, masked_target), 0
+                ).sum()
+            )
+            if ctx.needs_input_grad[0]:
+                G_over_weight = (G / sum_of_masked_weight).expand(target.shape)
+                grad_input = rt.nll_loss_backward(
+                    G_over_weight, target, weight, ignore_index, 1, input_shape[1]
+                )
+            if ctx.needs_input_grad[2]:
+                minus_G = -G
+                minus_G_input = (
+                    minus_G
+                    / sum_of_masked_weight
+                    * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+                )
+                masked_minus_G = torch.where(target_differs, minus_G_input, 0)
+                masked_minus_G2 = torch.where(
+                    target_differs, minus_G * average / sum_of_masked_weight, 0
+                )
+                grad_weight = (
+                    G.new_zeros((input_shape[1],))
+                    .index_add(0, masked_target, masked_minus_G2)
+                    .index_add(0, masked_target, masked_minus_G)
+                )
+            return grad_input, None, grad_weight, None
         weight_at_target = (
             None if weight is None else weight.index_select(0, masked_target)
         )
@@ -147,7 +135,7 @@ class _NllLossMean(Function):
         minus_G_over_weight = minus_G / sum_of_masked_weight
         spread_target = masked_target.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            masked_minus_G_weight = (
+            masked_minus_G = (
                 torch.where(target_differs, minus_G_over_weight, 0)
                 if weight is None
                 else torch.where(
@@ -155,21 +143,21 @@ class _NllLossMean(Function):
                 )
             )
             grad_input = G.new_zeros(input_shape).scatter_add(
-                1, spread_target, masked_minus_G_weight.unsqueeze(1)
+                1, spread_target, masked_minus_G.unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            masked_minus_G = torch.where(
+            masked_minus_G_input = torch.where(
                 target_differs,
                 minus_G_over_weight * input.gather(1, spread_target).squeeze(1),
                 0,
             )
-            masked_minus_G_with_target = torch.where(
+            masked_minus_G2 = torch.where(
                 target_differs, minus_G * average / sum_of_masked_weight, 0
             )
             grad_weight = (
                 G.new_zeros((input_shape[1],))
-                .index_add(0, masked_target, masked_minus_G_with_target)
-                .index_add(0, masked_target, masked_minus_G)
+                .index_add(0, masked_target, masked_minus_G2)
+                .index_add(0, masked_target, masked_minus_G_input)
             )
         return grad_input, None, grad_weight, None
 
@@ -230,32 +218,9 @@ def _nll_loss_sum_forward(input, target, weight, ignore_index):
     return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
 
-def _nll_loss_sum_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    if ctx.needs_input_grad[0]:
-        grad_input = rt.nll_loss_backward(
-            G.expand(target.shape), target, weight, ignore_index, 1, input_shape[1]
-        )
-    if ctx.needs_input_grad[2]:
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        input_at_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
-            0, masked_target, torch.where(target_differs, input_at_target, 0)
-        )
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_sum_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -270,13 +235,29 @@ class _NllLossSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _nll_loss_sum_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.nll_loss_backward(
+                    G.expand(target.shape),
+                    target,
+                    weight,
+                    ignore_index,
+                    1,
+                    input_shape[1],
+                )
+            if ctx.needs_input_grad[2]:
+                target_differs = target != ignore_index
+                masked_target = torch.where(target_differs, target, 0)
+                input_at_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+                grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+                    0, masked_target, torch.where(target_differs, input_at_target, 0)
+                )
+            return grad_input, None, grad_weight, None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_target = masked_target.unsqueeze(1)
@@ -348,32 +329,9 @@ def _nll_loss_none_forward(input, target, weight, ignore_index):
     return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
 
 
-def _nll_loss_none_backward(ctx, G):
-    input, target, weight = ctx.saved_tensors
-    ignore_index = ctx.ignore_index
-    input_shape = ctx.input_shape
-    input, weight, G = rt.widened(input, weight, G)
-    grad_input = grad_weight = None
-    if ctx.needs_input_grad[0]:
-        grad_input = rt.nll_loss_backward(
-            G, target, weight, ignore_index, 1, input_shape[1]
-        )
-    if ctx.needs_input_grad[2]:
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        G_input_at_target = G * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        grad_weight = -G.new_zeros((input_shape[1],)).index_add(
-            0, masked_target, torch.where(target_differs, G_input_at_target, 0)
-        )
-    return grad_input, None, grad_weight, None
-
-
 class _NllLossNone(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, weight, ignore_index):
-        return _nll_loss_none_forward(input, target, weight, ignore_index)
+    forward = staticmethod(_nll_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -388,27 +346,40 @@ class _NllLossNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _nll_loss_none_backward(ctx, G)
         input, target, weight = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.nll_loss_backward(
+                    G, target, weight, ignore_index, 1, input_shape[1]
+                )
+            if ctx.needs_input_grad[2]:
+                target_differs = target != ignore_index
+                masked_target = torch.where(target_differs, target, 0)
+                G_input = G * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+                grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+                    0, masked_target, torch.where(target_differs, G_input, 0)
+                )
+            return grad_input, None, grad_weight, None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_target = masked_target.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            G_weight = (
+            minus_G_weight = (
                 -G if weight is None else -G * weight.index_select(0, masked_target)
             )
             grad_input = G.new_zeros(input_shape).scatter_add(
-                1, spread_target, torch.where(target_differs, G_weight, 0).unsqueeze(1)
+                1,
+                spread_target,
+                torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
             )
         if ctx.needs_input_grad[2]:
-            G_input_at_target = G * input.gather(1, spread_target).squeeze(1)
+            G_input = G * input.gather(1, spread_target).squeeze(1)
             grad_weight = -G.new_zeros((input_shape[1],)).index_add(
-                0, masked_target, torch.where(target_differs, G_input_at_target, 0)
+                0, masked_target, torch.where(target_differs, G_input, 0)
             )
         return grad_input, None, grad_weight, None
 

@@ -23,24 +23,9 @@ def _normalize_forward(input, dim, eps):
     return output, norm
 
 
-def _normalize_backward(ctx, G):
-    _, output, norm = ctx.saved_tensors
-    dim = ctx.dim
-    eps = ctx.eps
-    output, norm, G = rt.widened(output, norm, G)
-    G_output = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
-    grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
-        rt.where((norm >= eps).unsqueeze(dim), G_output, 0)
-    )
-    return grad_input, None, None
-
-
 class _Normalize(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dim, eps):
-        return _normalize_forward(input, dim, eps)
+    forward = staticmethod(_normalize_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -56,11 +41,18 @@ class _Normalize(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _normalize_backward(ctx, G)
-        input, output, _ = ctx.saved_tensors
+        input, output, norm = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
+        if rt.unrecorded(G):
+            output, norm, G = rt.widened(output, norm, G)
+            G_over_norm_output = (
+                (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
+            )
+            grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
+                rt.where((norm >= eps).unsqueeze(dim), G_over_norm_output, 0)
+            )
+            return grad_input, None, None
         input, output, G = rt.widened(input, output, G)
         norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
         norm_above = (norm >= eps).unsqueeze(dim)

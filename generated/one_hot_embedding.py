@@ -26,24 +26,19 @@ def _one_hot_embedding_forward(input, weight):
 
 class _OneHotEmbedding(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _one_hot_embedding_forward(input, weight)
+    forward = staticmethod(_one_hot_embedding_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight = inputs
-        p_shape = input.shape
-        ctx.p_shape = p_shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
         weight_shape = ctx.weight_shape
+        p_shape = input.shape
         G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         input = input.reshape((p_size,))

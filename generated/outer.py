@@ -23,10 +23,7 @@ def _outer_forward(input, vec2):
 
 class _Outer(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, vec2):
-        return _outer_forward(input, vec2)
+    forward = staticmethod(_outer_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -20,10 +20,7 @@ def _pad_forward(input, left, right, value, dim):
 
 class _Pad(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, left, right, value, dim):
-        return _pad_forward(input, left, right, value, dim)
+    forward = staticmethod(_pad_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -19,54 +19,21 @@ from . import _runtime as rt
 
 
 def _pairwise_distance_forward(x1, x2, eps, keepdim):
-    if rt.unrecorded(x1, x2):
-        return _pairwise_distance_forward_in_place(x1, x2, eps, keepdim)
+    reuse = rt.reuse(x1, x2)
     dtype = rt.promoted(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    delta = x1 - x2 + eps  # delta[*p,k]
-    squared = delta.square().sum(-1)  # squared[*p]
+    delta = reuse.add(x1 - x2, eps)  # delta[*p,k]
+    squared = reuse.square(delta).sum(-1)  # squared[*p]
     squared_nonzero = squared != 0
     output = torch.where(
-        squared_nonzero, torch.where(squared_nonzero, squared, 1).sqrt(), 0
+        squared_nonzero, rt.guarded(squared, squared_nonzero, 1).sqrt(), 0
     )
     return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
-def _pairwise_distance_forward_in_place(x1, x2, eps, keepdim):
-    dtype = rt.promoted(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    delta = (x1 - x2).add_(eps)  # delta[*p,k]
-    squared = delta.square_().sum(-1)  # squared[*p]
-    squared_nonzero = squared != 0
-    output = torch.where(squared_nonzero, squared.sqrt(), 0)
-    return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
-
-
-def _pairwise_distance_backward(ctx, G):
-    x1, x2, output = ctx.saved_tensors
-    eps = ctx.eps
-    keepdim = ctx.keepdim
-    x1, x2, output, G = rt.widened(x1, x2, output, G)
-    grad_x1 = grad_x2 = None
-    output = output if keepdim else output.unsqueeze(-1)
-    G = G if keepdim else G.unsqueeze(-1)
-    delta = (x1 - x2).add_(eps)  # delta[*p,k]
-    output_nonzero = output != 0
-    # grad_delta[*p,k]
-    grad_delta = rt.keep_where_(delta.mul_(G / output), output_nonzero)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = grad_delta
-    if ctx.needs_input_grad[1]:
-        grad_x2 = -grad_delta
-    return grad_x1, grad_x2, None, None
-
-
 class _PairwiseDistance(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, eps, keepdim):
-        return _pairwise_distance_forward(x1, x2, eps, keepdim)
+    forward = staticmethod(_pairwise_distance_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -78,20 +45,18 @@ class _PairwiseDistance(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _pairwise_distance_backward(ctx, G)
         x1, x2, output = ctx.saved_tensors
         eps = ctx.eps
         keepdim = ctx.keepdim
         x1, x2, output, G = rt.widened(x1, x2, output, G)
         grad_x1 = grad_x2 = None
+        reuse = rt.reuse(G)
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
-        delta = x1 - x2 + eps  # delta[*p,k]
+        delta = reuse.add(x1 - x2, eps)  # delta[*p,k]
         output_nonzero = output != 0
-        # grad_delta[*p,k]
-        grad_delta = torch.where(
-            output_nonzero, G / rt.where(output_nonzero, output, 1) * delta, 0
+        grad_delta = rt.keep_where_(
+            reuse.mul(delta, G / rt.guarded(output, output_nonzero, 1)), output_nonzero
         )
         if ctx.needs_input_grad[0]:
             grad_x1 = grad_delta

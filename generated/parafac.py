@@ -26,10 +26,7 @@ def _parafac_forward(U, V, W):
 
 class _Parafac(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(U, V, W):
-        return _parafac_forward(U, V, W)
+    forward = staticmethod(_parafac_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -30,168 +30,49 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _poisson_nll_loss_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _poisson_nll_loss_mean_forward_in_place(input, target)
+def _poisson_nll_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _poisson_nll_loss_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
-    loss = input.exp() - input * target
-    return loss.mean().to(dtype)
+    loss = reuse.addcmul(input.exp(), input, target, value=-1)
+    return _poisson_nll_loss_reduced(loss, reduction).to(dtype)
 
 
-def _poisson_nll_loss_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = input.exp().addcmul_(input, target, value=-1)
-    return loss.mean().to(dtype)
-
-
-def _poisson_nll_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = input.exp().sub_(target).mul_(G / math.prod(input.shape))
-    if ctx.needs_input_grad[1]:
-        grad_target = -G / math.prod(input.shape) * input
-    return grad_input, grad_target
-
-
-class _PoissonNllLossMean(Function):
+class _PoissonNllLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _poisson_nll_loss_mean_forward(input, target)
+    forward = staticmethod(_poisson_nll_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _poisson_nll_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * (input.exp() - target)
-        if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * input
-        return grad_input, grad_target
-
-
-def _poisson_nll_loss_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _poisson_nll_loss_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = input.exp() - input * target
-    return loss.sum().to(dtype)
-
-
-def _poisson_nll_loss_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = input.exp().addcmul_(input, target, value=-1)
-    return loss.sum().to(dtype)
-
-
-def _poisson_nll_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = input.exp().sub_(target).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = -G * input
-    return grad_input, grad_target
-
-
-class _PoissonNllLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _poisson_nll_loss_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _poisson_nll_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            grad_input = G * (input.exp() - target)
+            grad_input = reuse.mul(reuse.sub(input.exp(), target), G)
         if ctx.needs_input_grad[1]:
             grad_target = -G * input
-        return grad_input, grad_target
+        return grad_input, grad_target, None
 
 
-def _poisson_nll_loss_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _poisson_nll_loss_none_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    return (input.exp() - input * target).to(dtype)
-
-
-def _poisson_nll_loss_none_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    return input.exp().addcmul_(input, target, value=-1).to(dtype)
-
-
-def _poisson_nll_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    if ctx.needs_input_grad[0]:
-        grad_input = input.exp().sub_(target).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = (G * input).neg_()
-    return grad_input, grad_target
-
-
-class _PoissonNllLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _poisson_nll_loss_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _poisson_nll_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        if ctx.needs_input_grad[0]:
-            grad_input = G * (input.exp() - target)
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * input
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_PoissonNllLossMean, _poisson_nll_loss_mean_forward),
-    "sum": (_PoissonNllLossSum, _poisson_nll_loss_sum_forward),
-    "none": (_PoissonNllLossNone, _poisson_nll_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def poisson_nll_loss(
@@ -213,9 +94,8 @@ def poisson_nll_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("poisson_nll_loss", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _poisson_nll_loss_forward(input, target, reduction)
+    return rt.apply(_PoissonNllLoss, input, target, reduction)

@@ -29,55 +29,19 @@ from . import _runtime as rt
 
 
 def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
-    if rt.unrecorded(x1, x2):
-        return _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(low, x1, x2)
-    u = coef0 + gamma * (x1 @ x2.mT).to(wide)
+    u = reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)
     K = (u**degree).to(dtype)
     return K, u
-
-
-def _polynomial_kernel_forward_in_place(x1, x2, gamma, coef0, degree):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(low, x1, x2)
-    u = (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0)
-    K = (u**degree).to(dtype)
-    return K, u
-
-
-def _polynomial_kernel_backward(ctx, G):
-    x1, x2, u = ctx.saved_tensors
-    gamma = ctx.gamma
-    degree = ctx.degree
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(low, x1, x2)
-    u, G = rt.cast(wide, u, G)
-    grad_x1 = grad_x2 = None
-    # grad_u[*b,i,j]
-    grad_u = (
-        (degree * G).mul_(u ** (degree - 1))
-        if degree != 0
-        else G.new_zeros(()).expand(G.shape)
-    )
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (grad_u.mT.to(low) @ x1).to(wide).mul_(gamma)
-    return grad_x1, grad_x2, None, None, None
 
 
 class _PolynomialKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, coef0, degree):
-        return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)
+    forward = staticmethod(_polynomial_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -96,18 +60,30 @@ class _PolynomialKernel(Function):
     def backward(ctx, G, _grad_u):
         if G is None:
             return (None,) * 5
-        if rt.unrecorded(G):
-            return _polynomial_kernel_backward(ctx, G)
-        x1, x2, _ = ctx.saved_tensors
+        x1, x2, u = ctx.saved_tensors
         gamma = ctx.gamma
-        coef0 = ctx.coef0
         degree = ctx.degree
+        grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2 = rt.cast(low, x1, x2)
+            u, G = rt.cast(wide, u, G)
+            grad_u = (
+                (degree * G).mul_(u ** (degree - 1))
+                if degree != 0
+                else G.new_zeros(()).expand(G.shape)
+            )
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (grad_u.mT.to(low) @ x1).to(wide).mul_(gamma)
+            return grad_x1, grad_x2, None, None, None
+        coef0 = ctx.coef0
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2 = rt.cast(low, x1, x2)
         G = rt.cast(wide, G)[0]
-        grad_x1 = grad_x2 = None
-        # grad_u[*b,i,j]
         grad_u = (
             degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
             if degree != 0

@@ -21,26 +21,9 @@ def _pow_forward(A, B):
     return torch.pow(A, B).to(dtype)
 
 
-def _pow_backward(ctx, G):
-    A, B, F = ctx.saved_tensors
-    A, B, F, G = rt.widened(A, B, F, G)
-    grad_A = grad_B = None
-    if ctx.needs_input_grad[0]:
-        B_nonzero = B != 0
-        B_minus_one = B - 1
-        grad_A = rt.keep_where_((G * B).mul_(torch.pow(A, B_minus_one)), B_nonzero)
-    if ctx.needs_input_grad[1]:
-        not_A = ~((A == 0) & (B >= 0))
-        grad_B = rt.where(not_A, (G * F).mul_(A.log()), 0)
-    return grad_A, grad_B
-
-
 class _Pow(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _pow_forward(A, B)
+    forward = staticmethod(_pow_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -50,20 +33,18 @@ class _Pow(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _pow_backward(ctx, G)
         A, B, F = ctx.saved_tensors
         A, B, F, G = rt.widened(A, B, F, G)
         grad_A = grad_B = None
+        reuse = rt.reuse(G)
         if ctx.needs_input_grad[0]:
             B_nonzero = B != 0
-            safe_B = torch.where(B_nonzero, B - 1, 1)
-            grad_A = torch.where(
-                B_nonzero, G * B * torch.pow(torch.where(B_nonzero, A, 1), safe_B), 0
-            )
+            guarded_B = rt.guarded(B - 1, B_nonzero, 1)
+            A_to_guarded_B = torch.pow(rt.guarded(A, B_nonzero, 1), guarded_B)
+            grad_A = rt.keep_where_(reuse.mul(G * B, A_to_guarded_B), B_nonzero)
         if ctx.needs_input_grad[1]:
             not_A = ~((A == 0) & (B >= 0))
-            grad_B = rt.where(not_A, G * F * torch.where(not_A, A, 1).log(), 0)
+            grad_B = rt.where(not_A, reuse.mul(G * F, rt.guarded(A, not_A, 1).log()), 0)
         return grad_A, grad_B
 
 

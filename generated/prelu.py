@@ -18,53 +18,33 @@ from . import _runtime as rt
 
 
 def _prelu_forward(input, weight):
-    if rt.unrecorded(input, weight):
-        return _prelu_forward_in_place(input, weight)
+    reuse = rt.reuse(input, weight)
     dtype = rt.promoted(input, weight)
     input, weight = rt.widened_for_kernel(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
     return rt.no_view(
-        (input * rt.where(input > 0, 1, weight.unsqueeze(1)))
+        reuse.mul(rt.where(input > 0, 1, weight.unsqueeze(1)), input)
         .reshape((input_shape[0], input_shape[1], *q_shape))
         .to(dtype),
     )
 
 
-def _prelu_forward_in_place(input, weight):
-    dtype = rt.promoted(input, weight)
-    input, weight = rt.widened_for_kernel(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    safe_weight_input = rt.where(input > 0, 1, weight.unsqueeze(1)).mul_(input)
-    reshaped_weight = safe_weight_input.reshape(
-        (input_shape[0], input_shape[1], *q_shape)
-    )
-    return rt.no_view(reshaped_weight.to(dtype))
-
-
 class _Prelu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight):
-        return _prelu_forward(input, weight)
+    forward = staticmethod(_prelu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight = inputs
-        q_shape = input.shape[2:]
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        q_shape = input.shape[2:]
+        input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         q_size = math.prod(q_shape)

@@ -26,10 +26,7 @@ def _prod_forward(A, dim, keepdim):
 
 class _Prod(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _prod_forward(A, dim, keepdim)
+    forward = staticmethod(_prod_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -18,8 +18,7 @@ from . import _runtime as rt
 
 
 def _quadratic_form_forward(x, A):
-    if rt.unrecorded(x, A):
-        return _quadratic_form_forward_in_place(x, A)
+    reuse = rt.reuse(x, A)
     low = rt.autocast_product(x, A)
     dtype = rt.autocast_float32(x, A)
     wide = torch.promote_types(low, torch.float32)
@@ -28,47 +27,26 @@ def _quadratic_form_forward(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    return rt.no_view(
-        ((x.to(low) @ A).to(wide) * x).sum(1).reshape((*b_shape,)).to(dtype)
-    )
-
-
-def _quadratic_form_forward_in_place(x, A):
-    low = rt.autocast_product(x, A)
-    dtype = rt.autocast_float32(x, A)
-    wide = torch.promote_types(low, torch.float32)
-    A = rt.cast(low, A)[0]
-    x = rt.cast(wide, x)[0]
-    b_shape = x.shape[:-1]
-    x_shape = x.shape
-    x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    return rt.no_view(
-        (x.to(low) @ A).to(wide).mul_(x).sum(1).reshape((*b_shape,)).to(dtype)
-    )
+    sum_of_x_A_x = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
+    return rt.no_view(sum_of_x_A_x.to(dtype))
 
 
 class _QuadraticForm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, A):
-        return _quadratic_form_forward(x, A)
+    forward = staticmethod(_quadratic_form_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, A = inputs
-        b_shape = x.shape[:-1]
         ctx.low = rt.autocast_product(x, A)
-        ctx.b_shape = b_shape
-        ctx.x_shape = x.shape
         ctx.save_for_backward(x, A if ctx.needs_input_grad[0] else None)
 
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
         x, A = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        x_shape = ctx.x_shape
+        b_shape = x.shape[:-1]
+        x_shape = x.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, A, G = rt.cast(wide, x, A, G)

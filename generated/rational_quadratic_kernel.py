@@ -22,8 +22,7 @@ from . import _runtime as rt
 
 
 def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
-    if rt.unrecorded(x1, x2):
-        return _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -37,79 +36,21 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    # D[*b,i,j]
-    D = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    ).clamp_min(0)
-    K = ((1 + rt.ieee_divide(gamma, alpha) * D) ** -alpha).to(dtype)
-    return K, centre, D
-
-
-def _rational_quadratic_kernel_forward_in_place(x1, x2, gamma, alpha):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
     sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-    # D[*b,i,j]
-    D = (
-        (sum_of_x1_centred + x2_centred.square().sum(-1).unsqueeze(-2))
-        .sub_(twice_x1_centred)
-        .clamp_min_(0)
-    )
-    K = (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-alpha).to(dtype)
+    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
+    D = reuse.clamp_min(reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0)
+    D_to_alpha = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
+    K = D_to_alpha.to(dtype)
     return K, centre, D
-
-
-def _rational_quadratic_kernel_backward(ctx, G):
-    x1, x2, centre, D = ctx.saved_tensors
-    gamma = ctx.gamma
-    alpha = ctx.alpha
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
-    grad_x1 = grad_x2 = None
-    x1_centred = x1 - centre.unsqueeze(-2)
-    # grad_D[*b,i,j]
-    grad_D = (
-        (-gamma * G).mul_((rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha)))
-        if -alpha != 0
-        else G.new_zeros(()).expand(G.shape)
-    )
-    x2_centred = x2 - centre.unsqueeze(-2)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (
-            (grad_D.sum(-1, keepdim=True) * x1_centred)
-            .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (
-            x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
-            .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
-            .mul_(2)
-        )
-    return grad_x1, grad_x2, None, None
 
 
 class _RationalQuadraticKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, alpha):
-        return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)
+    forward = staticmethod(_rational_quadratic_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -127,15 +68,39 @@ class _RationalQuadraticKernel(Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _rational_quadratic_kernel_backward(ctx, G)
-        x1, x2, _, _ = ctx.saved_tensors
+        x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
+        grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            grad_D = (
+                (-gamma * G).mul_(
+                    (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
+                )
+                if -alpha != 0
+                else G.new_zeros(()).expand(G.shape)
+            )
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (
+                    (grad_D.sum(-1, keepdim=True) * x1_centred)
+                    .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (
+                    x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
+                    .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            return grad_x1, grad_x2, None, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = rt.cast(wide, x1, x2, G)
-        grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
         centre = torch.where(
@@ -146,13 +111,11 @@ class _RationalQuadraticKernel(Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         low_x1_centred = x1_centred.to(low)
-        # D[*b,i,j]
         D = (
             x1_centred.square().sum(-1, keepdim=True)
             + x2_centred.square().sum(-1).unsqueeze(-2)
             - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
         ).clamp_min(0)
-        # grad_D[*b,i,j]
         grad_D = (
             -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
             if -alpha != 0
@@ -186,7 +149,6 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
     x2_centred = x2 - centre.unsqueeze(-2)
     low_x2_centred = x2_centred.mT.to(low)
     low_x1_centred = x1_centred.to(low)
-    # D[*b,i,j]
     D = (
         x1_centred.square().sum(-1, keepdim=True)
         + x2_centred.square().sum(-1).unsqueeze(-2)
@@ -197,24 +159,20 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
         if -alpha != 0
         else None
     )
-    one_plus_D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-    sum_of_d_x1_x1_centred = (
-        (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+    D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
+    sum_of_d_x1 = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+    spread_sum_of_d_x2 = (
+        (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
     )
-    spread_d_x2 = (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
-    d_x1_minus_spread_d_x2 = (
-        d_x1_plus_x1_centred.to(wide) - sum_of_d_x1_x1_centred - spread_d_x2
+    d_x1_minus_d_x2 = (
+        d_x1_plus_x1_centred.to(wide) - sum_of_d_x1 - spread_sum_of_d_x2
         if -alpha != 0
         else None
     )
     zeros_like_d_x1 = d_x1.new_zeros(()).expand(
         (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
     )
-    return (
-        2 * gamma * one_plus_D_to_alpha * d_x1_minus_spread_d_x2
-        if -alpha != 0
-        else zeros_like_d_x1
-    )
+    return 2 * gamma * D_to_alpha * d_x1_minus_d_x2 if -alpha != 0 else zeros_like_d_x1
 
 
 class _RationalQuadraticKernelDual(_RationalQuadraticKernel):

@@ -16,8 +16,7 @@ from . import _runtime as rt
 
 
 def _rbf_kernel_forward(x1, x2, gamma):
-    if rt.unrecorded(x1, x2):
-        return _rbf_kernel_forward_in_place(x1, x2, gamma)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
@@ -31,74 +30,22 @@ def _rbf_kernel_forward(x1, x2, gamma):
     )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = 2 * (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide)
-    x1_centred_plus_x2_centred = x1_centred.square().sum(
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
+    )
+    x1_centred_plus_x2_centred = reuse.square(x1_centred).sum(
         -1, keepdim=True
-    ) + x2_centred.square().sum(-1).unsqueeze(-2)
-    K = (
-        (-gamma * (x1_centred_plus_x2_centred - twice_x1_centred).clamp_min(0))
-        .exp()
-        .to(dtype)
+    ) + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
+    clamped_x1_centred = reuse.clamp_min(
+        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
     )
+    K = reuse.exp(reuse.mul(clamped_x1_centred, -gamma)).to(dtype)
     return K, centre
-
-
-def _rbf_kernel_forward_in_place(x1, x2, gamma):
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
-    )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide).mul_(2)
-    x1_centred_plus_x2_centred = x1_centred.square_().sum(
-        -1, keepdim=True
-    ) + x2_centred.square_().sum(-1).unsqueeze(-2)
-    x1_centred_minus_gamma = (
-        x1_centred_plus_x2_centred.sub_(twice_x1_centred).clamp_min_(0).mul_(-gamma)
-    )
-    K = x1_centred_minus_gamma.exp_().to(dtype)
-    return K, centre
-
-
-def _rbf_kernel_backward(ctx, G):
-    x1, x2, K, centre = ctx.saved_tensors
-    gamma = ctx.gamma
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
-    grad_x1 = grad_x2 = None
-    x2_centred = x2 - centre.unsqueeze(-2)
-    x1_centred = x1 - centre.unsqueeze(-2)
-    twice_gamma = 2 * gamma
-    G_K = G * K
-    if ctx.needs_input_grad[0]:
-        G_K_x2_centred = (G_K.to(low) @ x2_centred.to(low)).to(wide)
-        grad_x1 = G_K_x2_centred.addcmul_(
-            G_K.sum(-1, keepdim=True), x1_centred, value=-1
-        ).mul_(twice_gamma)
-    if ctx.needs_input_grad[1]:
-        G_K_x1_centred = G_K.mT.to(low) @ x1_centred.to(low)
-        wide_G_K = G_K_x1_centred.to(wide)
-        grad_x2 = wide_G_K.addcmul_(
-            G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
-        ).mul_(twice_gamma)
-    return grad_x1, grad_x2, None
 
 
 class _RbfKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma):
-        return _rbf_kernel_forward(x1, x2, gamma)
+    forward = staticmethod(_rbf_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -115,14 +62,32 @@ class _RbfKernel(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _rbf_kernel_backward(ctx, G)
-        x1, x2, K, _ = ctx.saved_tensors
+        x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
+        grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            x1_centred = x1 - centre.unsqueeze(-2)
+            twice_gamma = 2 * gamma
+            G_K = G * K
+            if ctx.needs_input_grad[0]:
+                G_K_x2_centred = (G_K.to(low) @ x2_centred.to(low)).to(wide)
+                grad_x1 = G_K_x2_centred.addcmul_(
+                    G_K.sum(-1, keepdim=True), x1_centred, value=-1
+                ).mul_(twice_gamma)
+            if ctx.needs_input_grad[1]:
+                G_K_x1_centred = G_K.mT.to(low) @ x1_centred.to(low)
+                wide_G_K = G_K_x1_centred.to(wide)
+                grad_x2 = wide_G_K.addcmul_(
+                    G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
+                ).mul_(twice_gamma)
+            return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        grad_x1 = grad_x2 = None
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
         centre = torch.where(

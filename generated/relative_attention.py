@@ -26,73 +26,23 @@ from . import _runtime as rt
 
 
 def _relative_attention_forward(query, key, value, bias, buckets):
-    if rt.unrecorded(query, key, value, bias, buckets):
-        return _relative_attention_forward_in_place(query, key, value, bias, buckets)
+    reuse = rt.reuse(query, key, value, bias, buckets)
     low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = rt.cast(low, query, key, value, bias)
-    # S[*b,h,i,j]
-    S = query @ key.mT + bias.index_select(0, buckets.flatten()).unflatten(
+    bias_at_buckets = bias.index_select(0, buckets.flatten()).unflatten(
         0, buckets.shape
-    ).permute(2, 0, 1)
-    P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
-    output = P.to(low) @ value
-    return output, P
-
-
-def _relative_attention_forward_in_place(query, key, value, bias, buckets):
-    low = rt.autocast_product(query, key, value, bias)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = rt.cast(low, query, key, value, bias)
-    # S[*b,h,i,j]
-    S = (query @ key.mT).add_(
-        bias.index_select(0, buckets.flatten())
-        .unflatten(0, buckets.shape)
-        .permute(2, 0, 1),
     )
+    S = reuse.add(query @ key.mT, bias_at_buckets.permute(2, 0, 1))  # S[*b,h,i,j]
     wide_S = S.to(wide)
-    P = torch.softmax(wide_S, -1, out=wide_S)  # P[*b,h,i,j]
+    P = reuse.softmax(wide_S, -1)  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
-
-
-def _relative_attention_backward(ctx, G):
-    query, key, value, _, buckets, P = ctx.saved_tensors
-    bias_shape = ctx.bias_shape
-    query_shape = ctx.query_shape
-    key_shape = ctx.key_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, G = rt.cast(low, query, key, value, G)
-    P = rt.cast(wide, P)[0]
-    grad_query = grad_key = grad_value = grad_bias = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-        grad_P = G @ value.mT  # grad_P[*b,h,i,j]
-        # grad_S[*b,h,i,j]
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-    if ctx.needs_input_grad[0]:
-        grad_query = grad_S.to(low) @ key
-    if ctx.needs_input_grad[1]:
-        grad_key = grad_S.mT.to(low) @ query
-    if ctx.needs_input_grad[2]:
-        grad_value = P.mT.to(low) @ G
-    if ctx.needs_input_grad[3]:
-        spread_grad_S = grad_S.sum_to_size(
-            (query_shape[-3], query_shape[-2], key_shape[-2])
-        ).permute(1, 2, 0)
-        count = query_shape[-2] * key_shape[-2]
-        grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
-            0, buckets.flatten(), spread_grad_S.reshape((count, query_shape[-3]))
-        )
-    return grad_query, grad_key, grad_value, grad_bias, None
 
 
 class _RelativeAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, bias, buckets):
-        return _relative_attention_forward(query, key, value, bias, buckets)
+    forward = staticmethod(_relative_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -101,9 +51,6 @@ class _RelativeAttention(Function):
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, bias)
-        ctx.bias_shape = bias.shape
-        ctx.query_shape = query.shape
-        ctx.key_shape = key.shape
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
@@ -111,15 +58,44 @@ class _RelativeAttention(Function):
     def backward(ctx, G, _grad_P):
         if G is None:
             return (None,) * 5
+        query, key, value, bias, buckets, P = ctx.saved_tensors
+        bias_shape = bias.shape
+        query_shape = query.shape
+        key_shape = key.shape
+        grad_query = grad_key = grad_value = grad_bias = None
         if rt.unrecorded(G):
-            return _relative_attention_backward(ctx, G)
-        query, key, value, bias, buckets, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, G = rt.cast(low, query, key, value, G)
+            P = rt.cast(wide, P)[0]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+            if ctx.needs_input_grad[0]:
+                grad_query = grad_S.to(low) @ key
+            if ctx.needs_input_grad[1]:
+                grad_key = grad_S.mT.to(low) @ query
+            if ctx.needs_input_grad[2]:
+                grad_value = P.mT.to(low) @ G
+            if ctx.needs_input_grad[3]:
+                spread_grad_S = grad_S.sum_to_size(
+                    (query_shape[-3], query_shape[-2], key_shape[-2])
+                ).permute(1, 2, 0)
+                count = query_shape[-2] * key_shape[-2]
+                grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
+                    0,
+                    buckets.flatten(),
+                    spread_grad_S.reshape((count, query_shape[-3])),
+                )
+            return grad_query, grad_key, grad_value, grad_bias, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
-        grad_query = grad_key = grad_value = grad_bias = None
         flat_buckets = buckets.flatten()
-        # S[*b,h,i,j]
         S = query @ key.mT + rt.unflatten(
             bias.index_select(0, flat_buckets), 0, buckets.shape
         ).permute(2, 0, 1)
@@ -131,7 +107,6 @@ class _RelativeAttention(Function):
         ):
             grad_P = G @ value.mT  # grad_P[*b,h,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,h,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S.to(low) @ key

@@ -34,31 +34,9 @@ def _relative_shift_forward(input):
     )
 
 
-def _relative_shift_backward(ctx, G):
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    input_minus_input = input_shape[-1] + 1 - input_shape[-2]
-    G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
-    positions_of_G = rt.positions(G.shape[1], G)
-    zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-    spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
-    G_minus_G_minus_one = spread_positions_of_G - positions_of_G + G.shape[1] - 1
-    G_placed = zeros_like_input.index_put_(
-        (G_minus_G_minus_one.mT, positions_of_G.unsqueeze(1)),
-        G.permute(1, 2, 0),
-        accumulate=True,
-    )
-    grad_input = G_placed.transpose(0, 2).reshape(input_shape)
-    return grad_input
-
-
 class _RelativeShift(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _relative_shift_forward(input)
+    forward = staticmethod(_relative_shift_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -69,19 +47,19 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _relative_shift_backward(ctx, G)
         p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         input_minus_input = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
         positions_of_G = rt.positions(G.shape[1], G)
         zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
-        G_minus_G_minus_one = spread_positions_of_G - positions_of_G + G.shape[1] - 1
-        G_placed = zeros_like_input.index_put(
-            (G_minus_G_minus_one.mT, positions_of_G.unsqueeze(1)),
+        spread_G = rt.positions(G.shape[2], G).unsqueeze(1)
+        spread_G_minus_one = spread_G - positions_of_G + G.shape[1] - 1
+        G_placed = reuse.index_put(
+            zeros_like_input,
+            (spread_G_minus_one.mT, positions_of_G.unsqueeze(1)),
             G.permute(1, 2, 0),
             accumulate=True,
         )

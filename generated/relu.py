@@ -20,10 +20,7 @@ def _relu_forward(A):
 
 class _Relu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _relu_forward(A)
+    forward = staticmethod(_relu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -24,10 +24,7 @@ def _relu6_forward(input):
 
 class _Relu6(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _relu6_forward(input)
+    forward = staticmethod(_relu6_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

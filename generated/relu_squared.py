@@ -15,25 +15,15 @@ from . import _runtime as rt
 
 
 def _relu_squared_forward(input):
-    if rt.unrecorded(input):
-        return _relu_squared_forward_in_place(input)
+    reuse = rt.reuse(input)
     dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
-    return input.relu().square().to(dtype)
-
-
-def _relu_squared_forward_in_place(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.relu().square_().to(dtype)
+    return reuse.square(input.relu()).to(dtype)
 
 
 class _ReluSquared(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _relu_squared_forward(input)
+    forward = staticmethod(_relu_squared_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

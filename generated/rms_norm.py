@@ -19,8 +19,7 @@ from . import _runtime as rt
 
 
 def _rms_norm_forward(input, weight, eps):
-    if rt.unrecorded(input, weight):
-        return _rms_norm_forward_in_place(input, weight, eps)
+    reuse = rt.reuse(input, weight)
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
     s_shape = weight.shape
@@ -30,59 +29,16 @@ def _rms_norm_forward(input, weight, eps):
     weight = weight.reshape((s_size,))
     rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
     output = rt.no_view(
-        (weight * rstd.unsqueeze(1) * input).reshape((*p_shape, *s_shape)).to(dtype)
+        reuse.mul(weight * rstd.unsqueeze(1), input)
+        .reshape((*p_shape, *s_shape))
+        .to(dtype),
     )
     return output, rstd
 
 
-def _rms_norm_forward_in_place(input, weight, eps):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    s_size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), s_size))
-    weight = weight.reshape((s_size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
-    weight_rstd_input = (weight * rstd.unsqueeze(1)).mul_(input)
-    output = rt.no_view(weight_rstd_input.reshape((*p_shape, *s_shape)).to(dtype))
-    return output, rstd
-
-
-def _rms_norm_backward(ctx, G):
-    input, weight, rstd = ctx.saved_tensors
-    s_shape = ctx.s_shape
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    weight_shape = ctx.weight_shape
-    input, weight, rstd, G = rt.widened(input, weight, rstd, G)
-    grad_input = grad_weight = None
-    p_size = math.prod(p_shape)
-    s_size = math.prod(s_shape)
-    input = input.reshape((p_size, s_size))
-    G = G.reshape((p_size, s_size))
-    G_input = G * input
-    if ctx.needs_input_grad[0]:
-        weight = weight.reshape((s_size,))
-        rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
-        rstd_G_input_over_input = rstd_G_input / input.shape[1]
-        weight_plus_rstd_G_input_input = (weight * G).addcmul_(
-            rstd_G_input_over_input, input, value=-1
-        )
-        grad_input = weight_plus_rstd_G_input_input.mul_(rstd.unsqueeze(1)).reshape(
-            input_shape
-        )
-    if ctx.needs_input_grad[1]:
-        grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
-    return grad_input, grad_weight, None
-
-
 class _RmsNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, eps):
-        return _rms_norm_forward(input, weight, eps)
+    forward = staticmethod(_rms_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -95,7 +51,6 @@ class _RmsNorm(Function):
         ctx.eps = eps
         ctx.s_shape = s_shape
         ctx.p_shape = p_shape
-        ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
@@ -104,16 +59,36 @@ class _RmsNorm(Function):
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _rms_norm_backward(ctx, G)
-        input, weight, _ = ctx.saved_tensors
-        eps = ctx.eps
+        input, weight, rstd = ctx.saved_tensors
         s_shape = ctx.s_shape
         p_shape = ctx.p_shape
-        input_shape = ctx.input_shape
         weight_shape = ctx.weight_shape
-        input, weight, G = rt.widened(input, weight, G)
+        input_shape = input.shape
         grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            input, weight, rstd, G = rt.widened(input, weight, rstd, G)
+            p_size = math.prod(p_shape)
+            s_size = math.prod(s_shape)
+            input = input.reshape((p_size, s_size))
+            G = G.reshape((p_size, s_size))
+            G_input = G * input
+            if ctx.needs_input_grad[0]:
+                weight = weight.reshape((s_size,))
+                rstd_G_input = rstd.square().unsqueeze(1) * (
+                    G_input @ weight
+                ).unsqueeze(1)
+                rstd_G_input_over_input = rstd_G_input / input.shape[1]
+                weight_plus_rstd_G_input_input = (weight * G).addcmul_(
+                    rstd_G_input_over_input, input, value=-1
+                )
+                grad_input = weight_plus_rstd_G_input_input.mul_(
+                    rstd.unsqueeze(1)
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
+            return grad_input, grad_weight, None
+        eps = ctx.eps
+        input, weight, G = rt.widened(input, weight, G)
         p_size = math.prod(p_shape)
         s_size = math.prod(s_shape)
         input = input.reshape((p_size, s_size))

@@ -24,75 +24,25 @@ from . import _runtime as rt
 
 
 def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    if rt.unrecorded(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh)
+    reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
     low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
     input_plus_b_ih = (
-        input @ w_ih.mT + hx @ w_hh.mT
+        reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
         if b_ih is None
-        else input @ w_ih.mT + hx @ w_hh.mT + b_ih
+        else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
     )
     return (
-        input_plus_b_ih.to(wide).tanh().to(low)
+        reuse.tanh(input_plus_b_ih.to(wide)).to(low)
         if b_hh is None
-        else (input_plus_b_ih + b_hh).to(wide).tanh().to(low)
+        else reuse.tanh(reuse.add(input_plus_b_ih, b_hh).to(wide)).to(low)
     )
-
-
-def _rnn_tanh_cell_forward_in_place(input, hx, w_ih, w_hh, b_ih, b_hh):
-    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    input_plus_b_ih = (
-        (input @ w_ih.mT).addmm_(hx, w_hh.mT)
-        if b_ih is None
-        else (input @ w_ih.mT).addmm_(hx, w_hh.mT).add_(b_ih)
-    )
-    return (
-        input_plus_b_ih.to(wide).tanh_().to(low)
-        if b_hh is None
-        else input_plus_b_ih.add_(b_hh).to(wide).tanh_().to(low)
-    )
-
-
-def _rnn_tanh_cell_backward(ctx, G):
-    input, hx, w_ih, w_hh, h = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-    h, G = rt.cast(wide, h, G)
-    grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-    G_through_tanh = torch.ops.aten.tanh_backward(G, h)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        low_G = G_through_tanh.to(low)
-    if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-        low_G2 = G_through_tanh.mT.to(low)
-    if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-        grad_b_ih = G_through_tanh.sum(0)
-    if ctx.needs_input_grad[0]:
-        grad_input = low_G @ w_ih
-    if ctx.needs_input_grad[1]:
-        grad_hx = low_G @ w_hh
-    if ctx.needs_input_grad[2]:
-        grad_w_ih = low_G2 @ input
-    if ctx.needs_input_grad[3]:
-        grad_w_hh = low_G2 @ hx
-    if ctx.needs_input_grad[5]:
-        grad_b_hh = grad_b_ih
-        grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
-    if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-        grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
-    return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 
 class _RnnTanhCell(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-        return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
+    forward = staticmethod(_rnn_tanh_cell_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -110,14 +60,34 @@ class _RnnTanhCell(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _rnn_tanh_cell_backward(ctx, G)
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
+        if rt.unrecorded(G):
+            G_through_tanh = torch.ops.aten.tanh_backward(G, h)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                low_G = G_through_tanh.to(low)
+            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+                low_G2 = G_through_tanh.mT.to(low)
+            if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+                grad_b_ih = G_through_tanh.sum(0)
+            if ctx.needs_input_grad[0]:
+                grad_input = low_G @ w_ih
+            if ctx.needs_input_grad[1]:
+                grad_hx = low_G @ w_hh
+            if ctx.needs_input_grad[2]:
+                grad_w_ih = low_G2 @ input
+            if ctx.needs_input_grad[3]:
+                grad_w_hh = low_G2 @ hx
+            if ctx.needs_input_grad[5]:
+                grad_b_hh = grad_b_ih
+                grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
+            if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
+                grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
+            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
         one_minus_h_squared = 1 - h.square()
         G_h = G * one_minus_h_squared
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:

@@ -22,10 +22,7 @@ def _roll_forward(input, shifts, dim):
 
 class _Roll(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, shifts, dim):
-        return _roll_forward(input, shifts, dim)
+    forward = staticmethod(_roll_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

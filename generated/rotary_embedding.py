@@ -17,72 +17,27 @@ from . import _runtime as rt
 
 
 def _rotary_embedding_forward(x, base):
-    if rt.unrecorded(x):
-        return _rotary_embedding_forward_in_place(x, base)
+    reuse = rt.reuse(x)
     dtype = rt.autocast_float32(x)
     x = rt.widened(x)[0]
     pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
     positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    # angle[t,d]
     angle = positions_of_x * torch.pow(
         x.new_full((), base),
         -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
     twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    output = (
-        angle.cos().unsqueeze(1) * pair
-        + twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1) * pair.flip(-2)
+    output = reuse.addcmul(
+        angle.cos().unsqueeze(1) * pair,
+        twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1),
+        pair.flip(-2),
     ).flatten(-2, -1)
     return rt.no_view(output.to(dtype))
 
 
-def _rotary_embedding_forward_in_place(x, base):
-    dtype = rt.autocast_float32(x)
-    x = rt.widened(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
-    positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    # angle[t,d]
-    angle = positions_of_x * torch.pow(
-        x.new_full((), base),
-        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
-    )
-    twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    output = (
-        (angle.cos().unsqueeze(1) * pair)
-        .addcmul_(
-            twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1), pair.flip(-2)
-        )
-        .flatten(-2, -1)
-    )
-    return rt.no_view(output.to(dtype))
-
-
-def _rotary_embedding_backward(ctx, G):
-    base = ctx.base
-    x_shape = ctx.x_shape
-    G = rt.widened(G)[0]
-    G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
-    positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-    # angle[t,d]
-    angle = positions_of_G * torch.pow(
-        G.new_full((), base), -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1]
-    )
-    twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
-    flipped_G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(
-        1
-    ) * angle.sin().unsqueeze(1)
-    grad_x = rt.flatten(
-        (angle.cos().unsqueeze(1) * G).addcmul_(flipped_G_sin_angle, G.flip(-2)), -2, -1
-    )
-    return grad_x, None
-
-
 class _RotaryEmbedding(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, base):
-        return _rotary_embedding_forward(x, base)
+    forward = staticmethod(_rotary_embedding_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -92,27 +47,24 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _rotary_embedding_backward(ctx, G)
         base = ctx.base
         x_shape = ctx.x_shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
         positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-        # angle[t,d]
         angle = positions_of_G * torch.pow(
             G.new_full((), base),
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
         twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
-        grad_x = rt.flatten(
-            angle.cos().unsqueeze(1) * G
-            + twice_G_minus_one.flip(0).unsqueeze(1)
-            * angle.sin().unsqueeze(1)
-            * G.flip(-2),
-            -2,
-            -1,
+        flipped_G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(
+            1
+        ) * angle.sin().unsqueeze(1)
+        angle_plus_G_G = reuse.addcmul(
+            angle.cos().unsqueeze(1) * G, flipped_G_sin_angle, G.flip(-2)
         )
+        grad_x = rt.flatten(angle_plus_G_G, -2, -1)
         return grad_x, None
 
 

@@ -22,10 +22,7 @@ def _rsqrt_forward(A):
 
 class _Rsqrt(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _rsqrt_forward(A)
+    forward = staticmethod(_rsqrt_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -29,10 +29,7 @@ def _same_conv1d_forward(input, weight, bias, padding):
 
 class _SameConv1d(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, weight, bias, padding):
-        return _same_conv1d_forward(input, weight, bias, padding)
+    forward = staticmethod(_same_conv1d_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -57,17 +54,15 @@ class _SameConv1d(Function):
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            weight_size_minus_one = weight_shape[2] - padding - 1
+            weight_minus_one = weight_shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                torch.nn.functional.pad(G, (weight_size_minus_one, padding)).to(low),
+                torch.nn.functional.pad(G, (weight_minus_one, padding)).to(low),
                 weight.transpose(0, 1).flip(2),
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                torch.nn.functional.pad(input, (padding, weight_size_minus_one)).to(
-                    low
-                ),
+                torch.nn.functional.pad(input, (padding, weight_minus_one)).to(low),
                 weight_shape,
                 G.to(low),
             )

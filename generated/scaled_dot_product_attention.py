@@ -54,7 +54,6 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
-    # S[*b,i,j]
     S = (
         (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         if attn_mask is None
@@ -64,41 +63,9 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     return P.to(low) @ value
 
 
-def _scaled_dot_product_attention_backward(ctx, G):
-    query, key, value, attn_mask, output, kept = ctx.saved_tensors
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    attn_mask, kept = rt.cast(wide, attn_mask, kept)
-    grad_query = grad_key = grad_value = grad_attn_mask = None
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-        grads = rt.attention_backward(
-            G, query, key, value, output, kept, one_over_query, attn_mask
-        )
-    if ctx.needs_input_grad[0]:
-        grad_query = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2]
-    if ctx.needs_input_grad[3]:
-        query_over_query = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-        S = query_over_query.add_(attn_mask)  # S[*b,i,j]
-        P = torch.softmax(S, -1, out=S)  # P[*b,i,j]
-        grad_P = G @ value.mT  # grad_P[*b,i,j]
-        # grad_S[*b,i,j]
-        grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-        grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
-    return grad_query, grad_key, grad_value, grad_attn_mask
-
-
 class _ScaledDotProductAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, attn_mask):
-        return _scaled_dot_product_attention_forward(query, key, value, attn_mask)
+    forward = staticmethod(_scaled_dot_product_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -114,15 +81,42 @@ class _ScaledDotProductAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 4
+        query, key, value, attn_mask, output, kept = ctx.saved_tensors
+        grad_query = grad_key = grad_value = grad_attn_mask = None
         if rt.compiles() or rt.unrecorded(G):
-            return _scaled_dot_product_attention_backward(ctx, G)
-        query, key, value, attn_mask, _, _ = ctx.saved_tensors
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            attn_mask, kept = rt.cast(wide, attn_mask, kept)
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[2]
+            ):
+                one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+                grads = rt.attention_backward(
+                    G, query, key, value, output, kept, one_over_query, attn_mask
+                )
+            if ctx.needs_input_grad[0]:
+                grad_query = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2]
+            if ctx.needs_input_grad[3]:
+                query_key_over_query = (
+                    (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+                )
+                S = query_key_over_query.add_(attn_mask)  # S[*b,i,j]
+                P = torch.softmax(S, -1, out=S)  # P[*b,i,j]
+                grad_P = G @ value.mT  # grad_P[*b,i,j]
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+                grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
+            return grad_query, grad_key, grad_value, grad_attn_mask
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         attn_mask = rt.cast(wide, attn_mask)[0]
-        grad_query = grad_key = grad_value = grad_attn_mask = None
-        # S[*b,i,j]
         S = (
             (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
             if attn_mask is None
@@ -136,7 +130,6 @@ class _ScaledDotProductAttention(Function):
         ):
             grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

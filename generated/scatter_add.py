@@ -39,10 +39,7 @@ def _scatter_add_forward(input, index, src, dim):
 
 class _ScatterAdd(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index, src, dim):
-        return _scatter_add_forward(input, index, src, dim)
+    forward = staticmethod(_scatter_add_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

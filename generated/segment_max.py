@@ -17,8 +17,7 @@ from . import _runtime as rt
 
 
 def _segment_max_forward(data, segment_ids, num_segments):
-    if rt.unrecorded(data, segment_ids):
-        return _segment_max_forward_in_place(data, segment_ids, num_segments)
+    reuse = rt.reuse(data, segment_ids)
     dtype = data.dtype
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
@@ -32,85 +31,34 @@ def _segment_max_forward(data, segment_ids, num_segments):
     ).unsqueeze(1)
     spread_segment_ids = segment_ids_or_num_segments.expand(data.shape)
     output = (
-        filled_like_num_segments.scatter_reduce(0, spread_segment_ids, data, "amax")
+        reuse.scatter_reduce(
+            filled_like_num_segments, 0, spread_segment_ids, data, "amax"
+        )
         .narrow(0, 0, num_segments)
         .reshape((num_segments, *q_shape))
     )
     return rt.no_view(output.to(dtype))
-
-
-def _segment_max_forward_in_place(data, segment_ids, num_segments):
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    filled_like_num_segments = data.new_full(
-        (num_segments + 1, data.shape[1]), -math.inf
-    )
-    segment_ids_or_num_segments = torch.where(
-        (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
-    ).unsqueeze(1)
-    spread_segment_ids = segment_ids_or_num_segments.expand(data.shape)
-    output = (
-        filled_like_num_segments.scatter_reduce_(0, spread_segment_ids, data, "amax")
-        .narrow(0, 0, num_segments)
-        .reshape((num_segments, *q_shape))
-    )
-    return rt.no_view(output.to(dtype))
-
-
-def _segment_max_backward(ctx, G):
-    data, segment_ids, output = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    data, output, G = rt.widened(data, output, G)
-    q_size = math.prod(q_shape)
-    data = data.reshape((data_shape[0], q_size))
-    output = output.reshape((num_segments, q_size))
-    G = G.reshape((num_segments, q_size))
-    valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
-    masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
-    data_matches = data == output.index_select(0, masked_segment_ids)
-    spread_segment_ids = valid_segment_ids.unsqueeze(1)
-    G_at_segment_ids = G.index_select(0, masked_segment_ids)
-    segment_ids_at_segment_ids = rt.index_add_inside(
-        G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
-    ).index_select(0, masked_segment_ids)
-    grad_data = rt.keep_where_(
-        G_at_segment_ids.div_(segment_ids_at_segment_ids),
-        spread_segment_ids & data_matches,
-    ).reshape(data_shape)
-    return grad_data, None, None
 
 
 class _SegmentMax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_max_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_max_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         data, segment_ids, num_segments = inputs
         output = result
-        q_shape = data.shape[1:]
         ctx.num_segments = num_segments
-        ctx.q_shape = q_shape
-        ctx.data_shape = data.shape
         ctx.save_for_backward(data, segment_ids, output)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _segment_max_backward(ctx, G)
         data, segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
-        q_shape = ctx.q_shape
-        data_shape = ctx.data_shape
+        q_shape = data.shape[1:]
+        data_shape = data.shape
         data, output, G = rt.widened(data, output, G)
+        reuse = rt.reuse(G)
         q_size = math.prod(q_shape)
         data = data.reshape((data_shape[0], q_size))
         output = output.reshape((num_segments, q_size))
@@ -123,11 +71,12 @@ class _SegmentMax(Function):
         segment_ids_at_segment_ids = rt.index_add_inside(
             G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
         ).index_select(0, masked_segment_ids)
-        grad_data = torch.where(
+        guarded_segment_ids = rt.guarded(
+            segment_ids_at_segment_ids, spread_segment_ids, 1
+        )
+        grad_data = rt.keep_where_(
+            reuse.div(G_at_segment_ids, guarded_segment_ids),
             spread_segment_ids & data_matches,
-            G_at_segment_ids
-            / torch.where(spread_segment_ids, segment_ids_at_segment_ids, 1),
-            0,
         ).reshape(data_shape)
         return grad_data, None, None
 

@@ -17,8 +17,7 @@ from . import _runtime as rt
 
 
 def _segment_mean_forward(data, segment_ids, num_segments):
-    if rt.unrecorded(data, segment_ids):
-        return _segment_mean_forward_in_place(data, segment_ids, num_segments)
+    reuse = rt.reuse(data, segment_ids)
     dtype = data.dtype
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
@@ -33,30 +32,9 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     segment_ids_by_segment_ids = rt.index_add_inside(
         segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
     )
+    spread_segment_ids = segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
     return rt.no_view(
-        (data_by_segment_ids / segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1))
-        .reshape((num_segments, *q_shape))
-        .to(dtype),
-    )
-
-
-def _segment_mean_forward_in_place(data, segment_ids, num_segments):
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    filled_like_segment_ids = segment_ids.new_full(
-        segment_ids.shape, 1, dtype=torch.int64
-    )
-    data_by_segment_ids = rt.index_add_inside(
-        data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
-    )
-    segment_ids_by_segment_ids = rt.index_add_inside(
-        segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
-    )
-    return rt.no_view(
-        data_by_segment_ids.div_(segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1))
+        reuse.div(data_by_segment_ids, spread_segment_ids)
         .reshape((num_segments, *q_shape))
         .to(dtype),
     )
@@ -64,10 +42,7 @@ def _segment_mean_forward_in_place(data, segment_ids, num_segments):
 
 class _SegmentMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_mean_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -23,84 +23,35 @@ from . import _runtime as rt
 
 
 def _segment_softmax_forward(data, segment_ids, num_segments):
-    if rt.unrecorded(data, segment_ids):
-        return _segment_softmax_forward_in_place(data, segment_ids, num_segments)
+    reuse = rt.reuse(data, segment_ids)
     dtype = rt.autocast_float32(data)
     data = rt.widened(data)[0]
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    extreme_data_by_segment_ids = data.new_full(
-        (num_segments, data.shape[1]), -math.inf
-    ).scatter_reduce(0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax")
-    masked_segment_ids = torch.where(
+    filled_like_num_segments = data.new_full((num_segments, data.shape[1]), -math.inf)
+    spread_segment_ids = segment_ids.unsqueeze(1).expand(data.shape)
+    extreme_data_by_segment_ids = reuse.scatter_reduce(
+        filled_like_num_segments, 0, spread_segment_ids, data, "amax"
+    )
+    masked_data = torch.where(
         extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
     )
-    exp_data = (data - masked_segment_ids.index_select(0, segment_ids)).exp()
+    exp_data = reuse.exp(data - masked_data.index_select(0, segment_ids))
     zeros_like_num_segments = data.new_zeros((num_segments, data.shape[1]))
-    lse = (
-        masked_segment_ids
-        + zeros_like_num_segments.index_add(0, segment_ids, exp_data).log()
+    exp_data_by_segment_ids = reuse.index_add(
+        zeros_like_num_segments, 0, segment_ids, exp_data
     )
-    output = (
-        (data - lse.index_select(0, segment_ids))
-        .exp()
-        .reshape((data_shape[0], *q_shape))
+    lse = reuse.add(masked_data, reuse.log(exp_data_by_segment_ids))
+    output = reuse.exp(data - lse.index_select(0, segment_ids)).reshape(
+        (data_shape[0], *q_shape)
     )
     return rt.no_view(output.to(dtype))
-
-
-def _segment_softmax_forward_in_place(data, segment_ids, num_segments):
-    dtype = rt.autocast_float32(data)
-    data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    extreme_data_by_segment_ids = data.new_full(
-        (num_segments, data.shape[1]), -math.inf
-    ).scatter_reduce_(0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax")
-    masked_segment_ids = torch.where(
-        extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
-    )
-    exp_data = (data - masked_segment_ids.index_select(0, segment_ids)).exp_()
-    zeros_like_num_segments = data.new_zeros((num_segments, data.shape[1]))
-    lse = masked_segment_ids.add_(
-        zeros_like_num_segments.index_add_(0, segment_ids, exp_data).log_()
-    )
-    output = (
-        (data - lse.index_select(0, segment_ids))
-        .exp_()
-        .reshape((data_shape[0], *q_shape))
-    )
-    return rt.no_view(output.to(dtype))
-
-
-def _segment_softmax_backward(ctx, G):
-    segment_ids, output = ctx.saved_tensors
-    num_segments = ctx.num_segments
-    q_shape = ctx.q_shape
-    data_shape = ctx.data_shape
-    output, G = rt.widened(output, G)
-    q_size = math.prod(q_shape)
-    output = output.reshape((data_shape[0], q_size))
-    G = G.reshape((data_shape[0], q_size))
-    # grad_lse[g,*q]
-    grad_lse = (
-        G.new_zeros((num_segments, output.shape[1]))
-        .index_add_(0, segment_ids, G * output)
-        .neg_()
-    )
-    grad_lse_plus_G_output = grad_lse.index_select(0, segment_ids).add_(G).mul_(output)
-    grad_data = grad_lse_plus_G_output.reshape(data_shape)
-    return grad_data, None, None
 
 
 class _SegmentSoftmax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_softmax_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_softmax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -114,22 +65,23 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _segment_softmax_backward(ctx, G)
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
         q_shape = ctx.q_shape
         data_shape = ctx.data_shape
         output, G = rt.widened(output, G)
+        reuse = rt.reuse(G)
         q_size = math.prod(q_shape)
         output = output.reshape((data_shape[0], q_size))
         G = G.reshape((data_shape[0], q_size))
-        # grad_lse[g,*q]
-        grad_lse = -G.new_zeros((num_segments, output.shape[1])).index_add(
-            0, segment_ids, G * output
+        zeros_like_num_segments = G.new_zeros((num_segments, output.shape[1]))
+        grad_lse = reuse.neg(
+            reuse.index_add(zeros_like_num_segments, 0, segment_ids, G * output)
         )
-        output_grad_lse_plus_G = output * (grad_lse.index_select(0, segment_ids) + G)
-        grad_data = output_grad_lse_plus_G.reshape(data_shape)
+        grad_lse_output = reuse.mul(
+            reuse.add(grad_lse.index_select(0, segment_ids), G), output
+        )
+        grad_data = grad_lse_output.reshape(data_shape)
         return grad_data, None, None
 
 

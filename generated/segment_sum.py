@@ -26,10 +26,7 @@ def _segment_sum_forward(data, segment_ids, num_segments):
 
 class _SegmentSum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(data, segment_ids, num_segments):
-        return _segment_sum_forward(data, segment_ids, num_segments)
+    forward = staticmethod(_segment_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

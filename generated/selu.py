@@ -25,21 +25,9 @@ def _selu_forward(input):
     return torch.selu(input).to(dtype)
 
 
-def _selu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.elu_backward(
-        G, 1.6732632423543772, 1.0507009873554805, 1, False, input
-    )
-    return grad_input
-
-
 class _Selu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _selu_forward(input)
+    forward = staticmethod(_selu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -48,9 +36,13 @@ class _Selu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _selu_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.elu_backward(
+                G, 1.6732632423543772, 1.0507009873554805, 1, False, input
+            )
+            return grad_input
         input, G = rt.widened(input, G)
         grad_input = G * rt.where(
             input > 0, 1.0507009873554805, 1.7580993408473768 * input.clamp(max=0).exp()

@@ -20,10 +20,7 @@ def _shift_forward(input, shifts, dim):
 
 class _Shift(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, shifts, dim):
-        return _shift_forward(input, shifts, dim)
+    forward = staticmethod(_shift_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

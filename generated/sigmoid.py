@@ -24,19 +24,9 @@ def _sigmoid_forward(A):
     return A.sigmoid().to(dtype)
 
 
-def _sigmoid_backward(ctx, G):
-    (F,) = ctx.saved_tensors
-    F, G = rt.widened(F, G)
-    grad_A = torch.ops.aten.sigmoid_backward(G, F)
-    return grad_A
-
-
 class _Sigmoid(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _sigmoid_forward(A)
+    forward = staticmethod(_sigmoid_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -45,10 +35,11 @@ class _Sigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = rt.widened(F, G)
+        if rt.unrecorded(G):
+            grad_A = torch.ops.aten.sigmoid_backward(G, F)
+            return grad_A
         grad_A = G * F * (1 - F)
         return grad_A
 

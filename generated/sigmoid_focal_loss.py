@@ -52,166 +52,126 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sigmoid_focal_loss_none_forward(input, target, alpha, gamma):
-    if rt.unrecorded(input, target):
-        return _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma)
+def _sigmoid_focal_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     one_minus_target = 1 - target
-    balance = alpha * target + (1 - alpha) * one_minus_target  # balance[*p]
-    # entropy[*p]
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + one_minus_target * torch.nn.functional.logsigmoid(-input)
+    balance = reuse.add(alpha * target, (1 - alpha) * one_minus_target)  # balance[*p]
+    input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    entropy = reuse.neg(
+        reuse.addcmul(
+            input_target, one_minus_target, torch.nn.functional.logsigmoid(-input)
+        ),
     )
     probability = input.sigmoid()  # probability[*p]
-    wrong = target * (1 - probability) + probability * one_minus_target  # wrong[*p]
-    return (balance * entropy * wrong**gamma).to(dtype)
+    wrong = reuse.addcmul(
+        reuse.mul(1 - probability, target), probability, one_minus_target
+    )
+    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
+    return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
 
 
-def _sigmoid_focal_loss_none_forward_in_place(input, target, alpha, gamma):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    one_minus_target = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * one_minus_target)  # balance[*p]
-    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
-    # entropy[*p]
-    entropy = input_target.addcmul_(
-        one_minus_target, torch.nn.functional.logsigmoid(-input)
-    ).neg_()
-    probability = input.sigmoid()  # probability[*p]
-    # wrong[*p]
-    wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
-    return balance.mul_(entropy).mul_(wrong.pow_(gamma)).to(dtype)
-
-
-def _sigmoid_focal_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    one_minus_target = 1 - target
-    one_minus_alpha = 1 - alpha
-    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)  # balance[*p]
-    probability = input.sigmoid()  # probability[*p]
-    minus_input = -input
-    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
-    # entropy[*p]
-    entropy = input_target.addcmul_(
-        one_minus_target, torch.nn.functional.logsigmoid(minus_input)
-    ).neg_()
-    one_minus_probability = 1 - probability
-    # wrong[*p]
-    wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
-    zeros_like_G = G.new_zeros(()).expand(input.shape)
-    wrong_to_gamma = wrong ** (gamma - 1)
-    gamma_nonzero = gamma != 0
-    wrong_to_gamma2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        zeros_like_G_with_gamma = (
-            (gamma * entropy)
-            .mul_(one_minus_probability)
-            .mul_(wrong_to_gamma)
-            .mul_(one_minus_target - target)
-            if gamma_nonzero
-            else zeros_like_G
-        )
-        target_probability = (
-            one_minus_target.mul_(wrong_to_gamma2)
-            .add_(zeros_like_G_with_gamma)
-            .mul_(probability)
-        )
-        target_wrong = (target * wrong_to_gamma2).mul_(minus_input.sigmoid_())
-        grad_input = (G * balance).mul_(target_probability.sub_(target_wrong))
-    if ctx.needs_input_grad[1]:
-        zeros_like_G_with_balance = (
-            (gamma * balance).mul_(wrong_to_gamma).mul_(1 - probability.mul_(2))
-            if gamma_nonzero
-            else zeros_like_G
-        )
-        alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
-        grad_target = (
-            entropy.mul_(alpha_wrong.add_(zeros_like_G_with_balance))
-            .addcmul_(balance.mul_(input), wrong_to_gamma2, value=-1)
-            .mul_(G)
-        )
-    return grad_input, grad_target, None, None
-
-
-class _SigmoidFocalLossNone(Function):
+class _SigmoidFocalLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_none_forward(input, target, alpha, gamma)
+    forward = staticmethod(_sigmoid_focal_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
+        input, target, alpha, gamma, reduction = inputs
         ctx.alpha = alpha
         ctx.gamma = gamma
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_focal_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
-        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
+        balance = reuse.add(alpha * target, one_minus_alpha * one_minus_target)
         probability = input.sigmoid()  # probability[*p]
         minus_input = -input
-        # entropy[*p]
-        entropy = -(
-            target * torch.nn.functional.logsigmoid(input)
-            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
+        input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
+        entropy = reuse.neg(
+            reuse.addcmul(input_target, one_minus_target, logsigmoid_minus_input)
         )
         one_minus_probability = 1 - probability
-        # wrong[*p]
-        wrong = target * one_minus_probability + probability * one_minus_target
+        wrong = reuse.addcmul(
+            target * one_minus_probability, probability, one_minus_target
+        )
         zeros_like_G = G.new_zeros(()).expand(input.shape)
         wrong_to_gamma = wrong ** (gamma - 1)
         gamma_nonzero = gamma != 0
-        wrong_to_gamma2 = wrong**gamma
+        wrong_to_gamma2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
             zeros_like_G_with_gamma = (
-                gamma
-                * entropy
-                * one_minus_probability
-                * wrong_to_gamma
-                * (one_minus_target - target)
+                reuse.mul(
+                    reuse.mul(
+                        reuse.mul(gamma * entropy, one_minus_probability),
+                        wrong_to_gamma,
+                    ),
+                    one_minus_target - target,
+                )
                 if gamma_nonzero
                 else zeros_like_G
             )
-            probability_zeros_like_G = probability * (
-                zeros_like_G_with_gamma + one_minus_target * wrong_to_gamma2
+            target_probability = reuse.mul(
+                reuse.add(
+                    reuse.mul(one_minus_target, wrong_to_gamma2),
+                    zeros_like_G_with_gamma,
+                ),
+                probability,
             )
-            target_wrong = target * wrong_to_gamma2 * minus_input.sigmoid()
-            grad_input = G * balance * (probability_zeros_like_G - target_wrong)
+            target_wrong = reuse.mul(
+                target * wrong_to_gamma2, reuse.sigmoid(minus_input)
+            )
+            grad_input = reuse.mul(
+                G * balance, reuse.sub(target_probability, target_wrong)
+            )
         if ctx.needs_input_grad[1]:
             zeros_like_G_with_balance = (
-                gamma * balance * wrong_to_gamma * (1 - 2 * probability)
+                reuse.mul(
+                    reuse.mul(gamma * balance, wrong_to_gamma),
+                    1 - reuse.mul(probability, 2),
+                )
                 if gamma_nonzero
                 else zeros_like_G
             )
-            grad_target = G * (
-                entropy
-                * (
-                    zeros_like_G_with_balance
-                    + (alpha - one_minus_alpha) * wrong_to_gamma2
-                )
-                - input * balance * wrong_to_gamma2
+            alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
+            entropy_alpha_wrong = reuse.mul(
+                entropy, reuse.add(alpha_wrong, zeros_like_G_with_balance)
             )
-        return grad_input, grad_target, None, None
+            entropy_plus_balance_wrong = reuse.addcmul(
+                entropy_alpha_wrong,
+                reuse.mul(balance, input),
+                wrong_to_gamma2,
+                value=-1,
+            )
+            grad_target = reuse.mul(entropy_plus_balance_wrong, G)
+        return grad_input, grad_target, None, None, None
 
 
-def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_target):
+def _sigmoid_focal_loss_tangent(
+    input, target, alpha, gamma, reduction, d_input, d_target
+):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
     probability = input.sigmoid()  # probability[*p]
     one_minus_probability = 1 - probability
@@ -219,7 +179,6 @@ def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_tar
     probability_target = probability * one_minus_target
     wrong = target * one_minus_probability + probability_target  # wrong[*p]
     minus_input = -input
-    # entropy[*p]
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
         + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
@@ -234,514 +193,42 @@ def _sigmoid_focal_loss_none_tangent(input, target, alpha, gamma, d_input, d_tar
     d_target_plus_d_input = d_target * (
         (alpha - one_minus_alpha) * entropy - input * balance
     ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
-    return wrong**gamma * d_target_plus_d_input + (
+    d_loss = wrong**gamma * d_target_plus_d_input + (
         gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(d_input.shape)
     )
+    return _sigmoid_focal_loss_reduced(d_loss, reduction)
 
 
-class _SigmoidFocalLossNoneDual(_SigmoidFocalLossNone):
+class _SigmoidFocalLossDual(_SigmoidFocalLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_none_forward, in_dims, given)
+        return rt.vmapped(_sigmoid_focal_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossNone.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
+        _SigmoidFocalLoss.setup_context(ctx, inputs, output)
+        input, target, _, _, _ = inputs
         loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
+    def jvp(ctx, d_input, d_target, _alpha, _gamma, _reduction):
         input, target, loss = rt.primals(ctx.saved_tensors)
         alpha = ctx.alpha
         gamma = ctx.gamma
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _sigmoid_focal_loss_none_tangent(
-                input, target, alpha, gamma, d_input, d_target
+            d_loss = _sigmoid_focal_loss_tangent(
+                input, target, alpha, gamma, reduction, d_input, d_target
             )
             return d_loss.to(loss.dtype)
 
 
-def _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma):
-    if rt.unrecorded(input, target):
-        return _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    one_minus_target = 1 - target
-    balance = alpha * target + (1 - alpha) * one_minus_target  # balance[*p]
-    # entropy[*p]
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + one_minus_target * torch.nn.functional.logsigmoid(-input)
-    )
-    probability = input.sigmoid()  # probability[*p]
-    wrong = target * (1 - probability) + probability * one_minus_target  # wrong[*p]
-    loss = balance * entropy * wrong**gamma
-    return loss.mean().to(dtype)
-
-
-def _sigmoid_focal_loss_mean_forward_in_place(input, target, alpha, gamma):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    one_minus_target = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * one_minus_target)  # balance[*p]
-    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
-    # entropy[*p]
-    entropy = input_target.addcmul_(
-        one_minus_target, torch.nn.functional.logsigmoid(-input)
-    ).neg_()
-    probability = input.sigmoid()  # probability[*p]
-    # wrong[*p]
-    wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
-    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
-    return loss.mean().to(dtype)
-
-
-def _sigmoid_focal_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    one_minus_target = 1 - target
-    one_minus_alpha = 1 - alpha
-    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)  # balance[*p]
-    probability = input.sigmoid()  # probability[*p]
-    minus_input = -input
-    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
-    # entropy[*p]
-    entropy = input_target.addcmul_(
-        one_minus_target, torch.nn.functional.logsigmoid(minus_input)
-    ).neg_()
-    one_minus_probability = 1 - probability
-    # wrong[*p]
-    wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
-    zeros_like_G = G.new_zeros(()).expand(input.shape)
-    G_over_input_size = G / math.prod(input.shape)
-    wrong_to_gamma = wrong ** (gamma - 1)
-    gamma_nonzero = gamma != 0
-    wrong_to_gamma2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        zeros_like_G_with_gamma = (
-            (gamma * entropy)
-            .mul_(one_minus_probability)
-            .mul_(wrong_to_gamma)
-            .mul_(one_minus_target - target)
-            if gamma_nonzero
-            else zeros_like_G
-        )
-        target_probability = (
-            one_minus_target.mul_(wrong_to_gamma2)
-            .add_(zeros_like_G_with_gamma)
-            .mul_(probability)
-        )
-        target_wrong = (target * wrong_to_gamma2).mul_(minus_input.sigmoid_())
-        grad_input = (G_over_input_size * balance).mul_(
-            target_probability.sub_(target_wrong)
-        )
-    if ctx.needs_input_grad[1]:
-        zeros_like_G_with_balance = (
-            (gamma * balance).mul_(wrong_to_gamma).mul_(1 - probability.mul_(2))
-            if gamma_nonzero
-            else zeros_like_G
-        )
-        alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
-        grad_target = (
-            entropy.mul_(alpha_wrong.add_(zeros_like_G_with_balance))
-            .addcmul_(balance.mul_(input), wrong_to_gamma2, value=-1)
-            .mul_(G_over_input_size)
-        )
-    return grad_input, grad_target, None, None
-
-
-class _SigmoidFocalLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_mean_forward(input, target, alpha, gamma)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_focal_loss_mean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        one_minus_target = 1 - target
-        one_minus_alpha = 1 - alpha
-        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
-        probability = input.sigmoid()  # probability[*p]
-        minus_input = -input
-        # entropy[*p]
-        entropy = -(
-            target * torch.nn.functional.logsigmoid(input)
-            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
-        )
-        one_minus_probability = 1 - probability
-        # wrong[*p]
-        wrong = target * one_minus_probability + probability * one_minus_target
-        zeros_like_G = G.new_zeros(()).expand(input.shape)
-        G_over_input_size = G / math.prod(input.shape)
-        wrong_to_gamma = wrong ** (gamma - 1)
-        gamma_nonzero = gamma != 0
-        wrong_to_gamma2 = wrong**gamma
-        if ctx.needs_input_grad[0]:
-            zeros_like_G_with_gamma = (
-                gamma
-                * entropy
-                * one_minus_probability
-                * wrong_to_gamma
-                * (one_minus_target - target)
-                if gamma_nonzero
-                else zeros_like_G
-            )
-            probability_zeros_like_G = probability * (
-                zeros_like_G_with_gamma + one_minus_target * wrong_to_gamma2
-            )
-            target_wrong = target * wrong_to_gamma2 * minus_input.sigmoid()
-            grad_input = (
-                G_over_input_size * balance * (probability_zeros_like_G - target_wrong)
-            )
-        if ctx.needs_input_grad[1]:
-            zeros_like_G_with_balance = (
-                gamma * balance * wrong_to_gamma * (1 - 2 * probability)
-                if gamma_nonzero
-                else zeros_like_G
-            )
-            grad_target = G_over_input_size * (
-                entropy
-                * (
-                    zeros_like_G_with_balance
-                    + (alpha - one_minus_alpha) * wrong_to_gamma2
-                )
-                - input * balance * wrong_to_gamma2
-            )
-        return grad_input, grad_target, None, None
-
-
-def _sigmoid_focal_loss_mean_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    one_minus_target = 1 - target
-    minus_input = -input
-    # entropy[*p]
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
-    )
-    probability = input.sigmoid()  # probability[*p]
-    one_minus_probability = 1 - probability
-    wrong = target * one_minus_probability + probability * one_minus_target  # wrong[*p]
-    d_wrong = (
-        probability
-        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
-        + d_target
-    )
-    one_minus_alpha = 1 - alpha
-    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
-    wrong_to_gamma = wrong**gamma
-    gamma_d_wrong = (
-        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
-        if gamma != 0
-        else None
-    )
-    d_wrong_with_gamma = gamma_d_wrong if gamma != 0 else d_input.new_zeros(())
-    alpha_sum_of_d_target = (alpha - one_minus_alpha) * (
-        d_target * entropy * wrong_to_gamma
-    ).sum()
-    d_input_minus_d_input = d_input * probability * one_minus_target - (
-        d_input * target * minus_input.sigmoid() + d_target * input
-    )
-    return (
-        alpha_sum_of_d_target
-        + d_wrong_with_gamma
-        + (balance * wrong_to_gamma * d_input_minus_d_input).sum()
-    ) / math.prod(d_input.shape)
-
-
-class _SigmoidFocalLossMeanDual(_SigmoidFocalLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossMean.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
-        average = output
-        ctx.save_for_forward(input, target, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, average = rt.primals(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        with rt.in_forward_mode():
-            d_average = _sigmoid_focal_loss_mean_tangent(
-                input, target, alpha, gamma, d_input, d_target
-            )
-            return d_average.to(average.dtype)
-
-
-def _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma):
-    if rt.unrecorded(input, target):
-        return _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    one_minus_target = 1 - target
-    balance = alpha * target + (1 - alpha) * one_minus_target  # balance[*p]
-    # entropy[*p]
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + one_minus_target * torch.nn.functional.logsigmoid(-input)
-    )
-    probability = input.sigmoid()  # probability[*p]
-    wrong = target * (1 - probability) + probability * one_minus_target  # wrong[*p]
-    loss = balance * entropy * wrong**gamma
-    return loss.sum().to(dtype)
-
-
-def _sigmoid_focal_loss_sum_forward_in_place(input, target, alpha, gamma):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    one_minus_target = 1 - target
-    balance = (alpha * target).add_((1 - alpha) * one_minus_target)  # balance[*p]
-    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
-    # entropy[*p]
-    entropy = input_target.addcmul_(
-        one_minus_target, torch.nn.functional.logsigmoid(-input)
-    ).neg_()
-    probability = input.sigmoid()  # probability[*p]
-    # wrong[*p]
-    wrong = (1 - probability).mul_(target).addcmul_(probability, one_minus_target)
-    loss = balance.mul_(entropy).mul_(wrong.pow_(gamma))
-    return loss.sum().to(dtype)
-
-
-def _sigmoid_focal_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    alpha = ctx.alpha
-    gamma = ctx.gamma
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    one_minus_target = 1 - target
-    one_minus_alpha = 1 - alpha
-    balance = (alpha * target).add_(one_minus_alpha * one_minus_target)  # balance[*p]
-    probability = input.sigmoid()  # probability[*p]
-    minus_input = -input
-    input_target = torch.nn.functional.logsigmoid(input).mul_(target)
-    # entropy[*p]
-    entropy = input_target.addcmul_(
-        one_minus_target, torch.nn.functional.logsigmoid(minus_input)
-    ).neg_()
-    one_minus_probability = 1 - probability
-    # wrong[*p]
-    wrong = (target * one_minus_probability).addcmul_(probability, one_minus_target)
-    zeros_like_G = G.new_zeros(()).expand(input.shape)
-    wrong_to_gamma = wrong ** (gamma - 1)
-    gamma_nonzero = gamma != 0
-    wrong_to_gamma2 = wrong.pow_(gamma)
-    if ctx.needs_input_grad[0]:
-        zeros_like_G_with_gamma = (
-            (gamma * entropy)
-            .mul_(one_minus_probability)
-            .mul_(wrong_to_gamma)
-            .mul_(one_minus_target - target)
-            if gamma_nonzero
-            else zeros_like_G
-        )
-        target_probability = (
-            one_minus_target.mul_(wrong_to_gamma2)
-            .add_(zeros_like_G_with_gamma)
-            .mul_(probability)
-        )
-        target_wrong = (target * wrong_to_gamma2).mul_(minus_input.sigmoid_())
-        grad_input = (G * balance).mul_(target_probability.sub_(target_wrong))
-    if ctx.needs_input_grad[1]:
-        zeros_like_G_with_balance = (
-            (gamma * balance).mul_(wrong_to_gamma).mul_(1 - probability.mul_(2))
-            if gamma_nonzero
-            else zeros_like_G
-        )
-        alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
-        grad_target = (
-            entropy.mul_(alpha_wrong.add_(zeros_like_G_with_balance))
-            .addcmul_(balance.mul_(input), wrong_to_gamma2, value=-1)
-            .mul_(G)
-        )
-    return grad_input, grad_target, None, None
-
-
-class _SigmoidFocalLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, gamma):
-        return _sigmoid_focal_loss_sum_forward(input, target, alpha, gamma)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_focal_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        one_minus_target = 1 - target
-        one_minus_alpha = 1 - alpha
-        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
-        probability = input.sigmoid()  # probability[*p]
-        minus_input = -input
-        # entropy[*p]
-        entropy = -(
-            target * torch.nn.functional.logsigmoid(input)
-            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
-        )
-        one_minus_probability = 1 - probability
-        # wrong[*p]
-        wrong = target * one_minus_probability + probability * one_minus_target
-        zeros_like_G = G.new_zeros(()).expand(input.shape)
-        wrong_to_gamma = wrong ** (gamma - 1)
-        gamma_nonzero = gamma != 0
-        wrong_to_gamma2 = wrong**gamma
-        if ctx.needs_input_grad[0]:
-            zeros_like_G_with_gamma = (
-                gamma
-                * entropy
-                * one_minus_probability
-                * wrong_to_gamma
-                * (one_minus_target - target)
-                if gamma_nonzero
-                else zeros_like_G
-            )
-            probability_zeros_like_G = probability * (
-                zeros_like_G_with_gamma + one_minus_target * wrong_to_gamma2
-            )
-            target_wrong = target * wrong_to_gamma2 * minus_input.sigmoid()
-            grad_input = G * balance * (probability_zeros_like_G - target_wrong)
-        if ctx.needs_input_grad[1]:
-            zeros_like_G_with_balance = (
-                gamma * balance * wrong_to_gamma * (1 - 2 * probability)
-                if gamma_nonzero
-                else zeros_like_G
-            )
-            grad_target = G * (
-                entropy
-                * (
-                    zeros_like_G_with_balance
-                    + (alpha - one_minus_alpha) * wrong_to_gamma2
-                )
-                - input * balance * wrong_to_gamma2
-            )
-        return grad_input, grad_target, None, None
-
-
-def _sigmoid_focal_loss_sum_tangent(input, target, alpha, gamma, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    one_minus_target = 1 - target
-    minus_input = -input
-    # entropy[*p]
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
-    )
-    probability = input.sigmoid()  # probability[*p]
-    one_minus_probability = 1 - probability
-    wrong = target * one_minus_probability + probability * one_minus_target  # wrong[*p]
-    d_wrong = (
-        probability
-        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
-        + d_target
-    )
-    one_minus_alpha = 1 - alpha
-    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
-    wrong_to_gamma = wrong**gamma
-    gamma_d_wrong = (
-        gamma * (d_wrong * balance * entropy * wrong ** (gamma - 1)).sum()
-        if gamma != 0
-        else None
-    )
-    d_wrong_with_gamma = gamma_d_wrong if gamma != 0 else d_input.new_zeros(())
-    alpha_sum_of_d_target = (alpha - one_minus_alpha) * (
-        d_target * entropy * wrong_to_gamma
-    ).sum()
-    d_input_minus_d_input = d_input * probability * one_minus_target - (
-        d_input * target * minus_input.sigmoid() + d_target * input
-    )
-    return (
-        alpha_sum_of_d_target
-        + d_wrong_with_gamma
-        + (balance * wrong_to_gamma * d_input_minus_d_input).sum()
-    )
-
-
-class _SigmoidFocalLossSumDual(_SigmoidFocalLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLossSum.setup_context(ctx, inputs, output)
-        input, target, _, _ = inputs
-        total = output
-        ctx.save_for_forward(input, target, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma):
-        input, target, total = rt.primals(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        with rt.in_forward_mode():
-            d_total = _sigmoid_focal_loss_sum_tangent(
-                input, target, alpha, gamma, d_input, d_target
-            )
-            return d_total.to(total.dtype)
-
-
-_OPTIONS = {
-    "none": (
-        _SigmoidFocalLossNone,
-        _SigmoidFocalLossNoneDual,
-        _sigmoid_focal_loss_none_forward,
-    ),
-    "mean": (
-        _SigmoidFocalLossMean,
-        _SigmoidFocalLossMeanDual,
-        _sigmoid_focal_loss_mean_forward,
-    ),
-    "sum": (
-        _SigmoidFocalLossSum,
-        _SigmoidFocalLossSumDual,
-        _sigmoid_focal_loss_sum_forward,
-    ),
-}
+_OPTIONS = "none", "mean", "sum"
 
 
 def sigmoid_focal_loss(
@@ -771,11 +258,10 @@ def sigmoid_focal_loss(
     ):
         signature = "input[*p], target[*p]; reduction in none|mean|sum"
         raise rt.explained("sigmoid_focal_loss", signature, input, target, reduction)
-    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, alpha, gamma)
+        return _SigmoidFocalLossDual.apply(input, target, alpha, gamma, reduction)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, alpha, gamma)
-    return rt.apply(function, input, target, alpha, gamma)
+        return _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction)
+    return rt.apply(_SigmoidFocalLoss, input, target, alpha, gamma, reduction)

@@ -20,43 +20,16 @@ from . import _runtime as rt
 
 
 def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
-    if rt.unrecorded(x1, x2):
-        return _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0)
+    reuse = rt.reuse(x1, x2)
     low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(low, x1, x2)
-    return (coef0 + gamma * (x1 @ x2.mT).to(wide)).tanh().to(low)
-
-
-def _sigmoid_kernel_forward_in_place(x1, x2, gamma, coef0):
-    low = rt.autocast_product(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(low, x1, x2)
-    return (x1 @ x2.mT).to(wide).mul_(gamma).add_(coef0).tanh_().to(low)
-
-
-def _sigmoid_kernel_backward(ctx, G):
-    x1, x2, K = ctx.saved_tensors
-    gamma = ctx.gamma
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(low, x1, x2)
-    K, G = rt.cast(wide, K, G)
-    grad_x1 = grad_x2 = None
-    G_through_tanh = torch.ops.aten.tanh_backward(G, K)
-    if ctx.needs_input_grad[0]:
-        grad_x1 = (G_through_tanh.to(low) @ x2).to(wide).mul_(gamma)
-    if ctx.needs_input_grad[1]:
-        grad_x2 = (G_through_tanh.mT.to(low) @ x1).to(wide).mul_(gamma)
-    return grad_x1, grad_x2, None, None
+    return reuse.tanh(reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)).to(low)
 
 
 class _SigmoidKernel(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x1, x2, gamma, coef0):
-        return _sigmoid_kernel_forward(x1, x2, gamma, coef0)
+    forward = staticmethod(_sigmoid_kernel_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -73,8 +46,6 @@ class _SigmoidKernel(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _sigmoid_kernel_backward(ctx, G)
         x1, x2, K = ctx.saved_tensors
         gamma = ctx.gamma
         low = ctx.low
@@ -82,6 +53,13 @@ class _SigmoidKernel(Function):
         x1, x2 = rt.cast(low, x1, x2)
         K, G = rt.cast(wide, K, G)
         grad_x1 = grad_x2 = None
+        if rt.unrecorded(G):
+            G_through_tanh = torch.ops.aten.tanh_backward(G, K)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (G_through_tanh.to(low) @ x2).to(wide).mul_(gamma)
+            if ctx.needs_input_grad[1]:
+                grad_x2 = (G_through_tanh.mT.to(low) @ x1).to(wide).mul_(gamma)
+            return grad_x1, grad_x2, None, None
         one_minus_K_squared = 1 - K.square()
         G_K = G * one_minus_K_squared
         if ctx.needs_input_grad[0]:

@@ -20,10 +20,7 @@ def _sign_forward(A):
 
 class _Sign(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _sign_forward(A)
+    forward = staticmethod(_sign_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

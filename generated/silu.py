@@ -25,19 +25,9 @@ def _silu_forward(input):
     return torch.nn.functional.silu(input).to(dtype)
 
 
-def _silu_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened_for_kernel(input, G)
-    grad_input = torch.ops.aten.silu_backward(G, input)
-    return grad_input
-
-
 class _Silu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _silu_forward(input)
+    forward = staticmethod(_silu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -46,9 +36,11 @@ class _Silu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _silu_backward(ctx, G)
         (input,) = ctx.saved_tensors
+        if rt.unrecorded(G):
+            input, G = rt.widened_for_kernel(input, G)
+            grad_input = torch.ops.aten.silu_backward(G, input)
+            return grad_input
         input, G = rt.widened(input, G)
         sigmoid_input = input.sigmoid()
         grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))

@@ -22,10 +22,7 @@ def _sin_forward(A):
 
 class _Sin(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _sin_forward(A)
+    forward = staticmethod(_sin_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

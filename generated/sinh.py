@@ -22,10 +22,7 @@ def _sinh_forward(A):
 
 class _Sinh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _sinh_forward(A)
+    forward = staticmethod(_sinh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -41,10 +41,10 @@ def _sliding_window_attention_forward(query, key, value, window):
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
     one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    key_below_and_query = (positions_of_key <= positions_of_query) & (
+    key_and_query = (positions_of_key <= positions_of_query) & (
         positions_of_query - positions_of_key < window
     )
-    attended = rt.attention(query, key, value, one_over_query, key_below_and_query)
+    attended = rt.attention(query, key, value, one_over_query, key_and_query)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -57,48 +57,17 @@ def _sliding_window_attention_composed(query, key, value, window):
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
-    key_below_and_query = (positions_of_key <= positions_of_query) & (
+    key_and_query = (positions_of_key <= positions_of_query) & (
         positions_of_query - positions_of_key < window
     )
-    S_or_finfo_wide = torch.where(key_below_and_query, S, torch.finfo(wide).min)
-    # P[*b,i,j]
-    P = torch.where(key_below_and_query, torch.softmax(S_or_finfo_wide, -1), 0)
+    S_or_finfo_wide = torch.where(key_and_query, S, torch.finfo(wide).min)
+    P = torch.where(key_and_query, torch.softmax(S_or_finfo_wide, -1), 0)  # P[*b,i,j]
     return P.to(low) @ value
-
-
-def _sliding_window_attention_backward(ctx, G):
-    query, key, value, output, kept = ctx.saved_tensors
-    window = ctx.window
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-    kept = rt.cast(wide, kept)[0]
-    grad_query = grad_key = grad_value = None
-    positions_of_query = rt.positions(query.shape[-2], G)
-    spread_query = positions_of_query.unsqueeze(1)
-    positions_of_key = rt.positions(key.shape[-2], G)
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    key_and_spread_query = (positions_of_key <= spread_query) & (
-        spread_query - positions_of_key < window
-    )
-    grads = rt.attention_backward(
-        G, query, key, value, output, kept, one_over_query, key_and_spread_query
-    )
-    if ctx.needs_input_grad[0]:
-        grad_query = grads[0]
-    if ctx.needs_input_grad[1]:
-        grad_key = grads[1]
-    if ctx.needs_input_grad[2]:
-        grad_value = grads[2]
-    return grad_query, grad_key, grad_value, None
 
 
 class _SlidingWindowAttention(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(query, key, value, window):
-        return _sliding_window_attention_forward(query, key, value, window)
+    forward = staticmethod(_sliding_window_attention_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -115,14 +84,34 @@ class _SlidingWindowAttention(Function):
     def backward(ctx, G, _grad_kept):
         if G is None:
             return (None,) * 4
-        if rt.compiles() or rt.unrecorded(G):
-            return _sliding_window_attention_backward(ctx, G)
-        query, key, value, _, _ = ctx.saved_tensors
+        query, key, value, output, kept = ctx.saved_tensors
         window = ctx.window
+        grad_query = grad_key = grad_value = None
+        if rt.compiles() or rt.unrecorded(G):
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+            kept = rt.cast(wide, kept)[0]
+            positions_of_query = rt.positions(query.shape[-2], G)
+            spread_query = positions_of_query.unsqueeze(1)
+            positions_of_key = rt.positions(key.shape[-2], G)
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            key_and_spread_query = (positions_of_key <= spread_query) & (
+                spread_query - positions_of_key < window
+            )
+            grads = rt.attention_backward(
+                G, query, key, value, output, kept, one_over_query, key_and_spread_query
+            )
+            if ctx.needs_input_grad[0]:
+                grad_query = grads[0]
+            if ctx.needs_input_grad[1]:
+                grad_key = grads[1]
+            if ctx.needs_input_grad[2]:
+                grad_value = grads[2]
+            return grad_query, grad_key, grad_value, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        grad_query = grad_key = grad_value = None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
         spread_query = positions_of_query.unsqueeze(1)
@@ -131,12 +120,10 @@ class _SlidingWindowAttention(Function):
             spread_query - positions_of_key < window
         )
         S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
-        # P[*b,i,j]
         P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
-            # grad_S[*b,i,j]
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])

@@ -37,161 +37,20 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _smooth_l1_loss_mean_forward(input, target, beta):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    beta_positive = 0 < beta
-    input_minus_target = input - target if not beta_positive else None
-    abs_input = input_minus_target.abs() if not beta_positive else None
-    smooth_l1_loss_with_beta = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
+def _smooth_l1_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _smooth_l1_loss_forward(input, target, reduction, beta):
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
     )
-    half_input_squared = (
-        0.5 * input_minus_target.square() if not beta_positive else None
-    )
-    input_or_abs_input = (
-        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-        if not beta_positive
-        else None
-    )
-    return (
-        (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input)
-        .mean()
-        .to(dtype)
-    )
-
-
-def _smooth_l1_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    beta = ctx.beta
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    e = input - target  # e[*p]
-    sign_e = (
-        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
-        if 0 < beta
-        else e.sign_()
-    )
-    if ctx.needs_input_grad[0]:
-        G_over_input_size = G / math.prod(input.shape)
-        grad_input = (
-            G_over_input_size * sign_e
-            if ctx.needs_input_grad[1]
-            else sign_e.mul_(G_over_input_size)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_e.mul_(-G / math.prod(input.shape))
-    return grad_input, grad_target, None
-
-
-class _SmoothL1LossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, beta):
-        return _smooth_l1_loss_mean_forward(input, target, beta)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, beta = inputs
-        ctx.beta = beta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _smooth_l1_loss_mean_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        beta = ctx.beta
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        e = input - target  # e[*p]
-        sign_e = (
-            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
-        )
-        if ctx.needs_input_grad[0]:
-            grad_input = G / math.prod(input.shape) * sign_e
-        if ctx.needs_input_grad[1]:
-            grad_target = -G / math.prod(input.shape) * sign_e
-        return grad_input, grad_target, None
-
-
-def _smooth_l1_loss_sum_forward(input, target, beta):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    beta_positive = 0 < beta
-    input_minus_target = input - target if not beta_positive else None
-    abs_input = input_minus_target.abs() if not beta_positive else None
-    smooth_l1_loss_with_beta = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if beta_positive else None
-    )
-    half_input_squared = (
-        0.5 * input_minus_target.square() if not beta_positive else None
-    )
-    input_or_abs_input = (
-        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-        if not beta_positive
-        else None
-    )
-    return (
-        (smooth_l1_loss_with_beta if beta_positive else input_or_abs_input)
-        .sum()
-        .to(dtype)
-    )
-
-
-def _smooth_l1_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    beta = ctx.beta
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    e = input - target  # e[*p]
-    sign_e = (
-        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
-        if 0 < beta
-        else e.sign_()
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = G * sign_e if ctx.needs_input_grad[1] else sign_e.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_e.mul_(-G)
-    return grad_input, grad_target, None
-
-
-class _SmoothL1LossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, beta):
-        return _smooth_l1_loss_sum_forward(input, target, beta)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, beta = inputs
-        ctx.beta = beta
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _smooth_l1_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        beta = ctx.beta
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        e = input - target  # e[*p]
-        sign_e = (
-            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
-        )
-        if ctx.needs_input_grad[0]:
-            grad_input = G * sign_e
-        if ctx.needs_input_grad[1]:
-            grad_target = -G * sign_e
-        return grad_input, grad_target, None
-
-
-def _smooth_l1_loss_none_forward(input, target, beta):
-    dtype = rt.promoted(input, target)
     input, target = rt.widened(input, target)
     beta_positive = 0 < beta
     input_minus_target = input - target if not beta_positive else None
@@ -204,68 +63,49 @@ def _smooth_l1_loss_none_forward(input, target, beta):
         if not beta_positive
         else None
     )
-    return (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta).to(dtype)
+    loss = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
         if beta_positive
-        else input_or_abs_input.to(dtype)
+        else input_or_abs_input
     )
+    return _smooth_l1_loss_reduced(loss, reduction).to(dtype)
 
 
-def _smooth_l1_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    beta = ctx.beta
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    e = input - target  # e[*p]
-    sign_e = (
-        torch.ops.aten.hardtanh(e, -beta, beta, out=e).div_(beta)
-        if 0 < beta
-        else e.sign_()
-    )
-    if ctx.needs_input_grad[0]:
-        grad_input = G * sign_e if ctx.needs_input_grad[1] else sign_e.mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_target = sign_e.mul_(G).neg_()
-    return grad_input, grad_target, None
-
-
-class _SmoothL1LossNone(Function):
+class _SmoothL1Loss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, beta):
-        return _smooth_l1_loss_none_forward(input, target, beta)
+    forward = staticmethod(_smooth_l1_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, beta = inputs
+        input, target, reduction, beta = inputs
         ctx.beta = beta
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _smooth_l1_loss_none_backward(ctx, G)
         input, target = ctx.saved_tensors
         beta = ctx.beta
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         e = input - target  # e[*p]
         sign_e = (
-            torch.ops.aten.hardtanh(e, -beta, beta) / beta if 0 < beta else e.sign()
+            reuse.div(reuse.hardtanh(e, -beta, beta), beta)
+            if 0 < beta
+            else reuse.sign(e)
         )
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign_e
+            grad_input = G * sign_e if ctx.needs_input_grad[1] else reuse.mul(sign_e, G)
         if ctx.needs_input_grad[1]:
-            grad_target = -G * sign_e
-        return grad_input, grad_target, None
+            grad_target = reuse.mul(sign_e, -G)
+        return grad_input, grad_target, None, None
 
 
-_OPTIONS = {
-    "mean": (_SmoothL1LossMean, _smooth_l1_loss_mean_forward),
-    "sum": (_SmoothL1LossSum, _smooth_l1_loss_sum_forward),
-    "none": (_SmoothL1LossNone, _smooth_l1_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def smooth_l1_loss(
@@ -290,9 +130,8 @@ def smooth_l1_loss(
     ):
         signature = "input[*p], target[*p]; beta>=0; reduction in mean|sum|none"
         raise rt.explained("smooth_l1_loss", signature, input, target, beta, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, beta)
-    return rt.apply(function, input, target, beta)
+        return _smooth_l1_loss_forward(input, target, reduction, beta)
+    return rt.apply(_SmoothL1Loss, input, target, reduction, beta)

@@ -30,180 +30,55 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _soft_margin_loss_mean_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _soft_margin_loss_mean_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
+def _soft_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _soft_margin_loss_forward(input, target, reduction):
+    reuse = rt.reuse(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    loss = -torch.nn.functional.logsigmoid(input * target)
-    return loss.mean().to(dtype)
+    loss = reuse.neg(torch.nn.functional.logsigmoid(input * target))
+    return _soft_margin_loss_reduced(loss, reduction).to(dtype)
 
 
-def _soft_margin_loss_mean_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.nn.functional.logsigmoid(input * target).neg_()
-    return loss.mean().to(dtype)
-
-
-def _soft_margin_loss_mean_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    G_over_input = -G / math.prod(input.shape)
-    sigmoid_input = (input * target).neg_().sigmoid_()
-    if ctx.needs_input_grad[0]:
-        grad_input = (G_over_input * target).mul_(sigmoid_input)
-    if ctx.needs_input_grad[1]:
-        grad_target = (G_over_input * input).mul_(sigmoid_input)
-    return grad_input, grad_target
-
-
-class _SoftMarginLossMean(Function):
+class _SoftMarginLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _soft_margin_loss_mean_forward(input, target)
+    forward = staticmethod(_soft_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target = inputs
+        input, target, reduction = inputs
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _soft_margin_loss_mean_backward(ctx, G)
         input, target = ctx.saved_tensors
+        reduction = ctx.reduction
+        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        G_over_input = -G / math.prod(input.shape)
-        sigmoid_input = (-input * target).sigmoid()
-        if ctx.needs_input_grad[0]:
-            grad_input = G_over_input * target * sigmoid_input
-        if ctx.needs_input_grad[1]:
-            grad_target = G_over_input * input * sigmoid_input
-        return grad_input, grad_target
-
-
-def _soft_margin_loss_sum_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _soft_margin_loss_sum_forward_in_place(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = -torch.nn.functional.logsigmoid(input * target)
-    return loss.sum().to(dtype)
-
-
-def _soft_margin_loss_sum_forward_in_place(input, target):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = torch.nn.functional.logsigmoid(input * target).neg_()
-    return loss.sum().to(dtype)
-
-
-def _soft_margin_loss_sum_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    sigmoid_input = (input * target).neg_().sigmoid_()
-    minus_G = -G
-    if ctx.needs_input_grad[0]:
-        grad_input = (minus_G * target).mul_(sigmoid_input)
-    if ctx.needs_input_grad[1]:
-        grad_target = (minus_G * input).mul_(sigmoid_input)
-    return grad_input, grad_target
-
-
-class _SoftMarginLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _soft_margin_loss_sum_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _soft_margin_loss_sum_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        sigmoid_input = (-input * target).sigmoid()
+        reuse = rt.reuse(G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        sigmoid_input = reuse.sigmoid(reuse.neg(input * target))
         minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = minus_G * target * sigmoid_input
+            grad_input = reuse.mul(minus_G * target, sigmoid_input)
         if ctx.needs_input_grad[1]:
-            grad_target = minus_G * input * sigmoid_input
-        return grad_input, grad_target
+            grad_target = reuse.mul(minus_G * input, sigmoid_input)
+        return grad_input, grad_target, None
 
 
-def _soft_margin_loss_none_forward(input, target):
-    if rt.unrecorded(input, target):
-        return _soft_margin_loss_none_forward_in_place(input, target)
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    return (-torch.nn.functional.logsigmoid(input * target)).to(dtype)
-
-
-def _soft_margin_loss_none_forward_in_place(input, target):
-    dtype = rt.promoted(input, target)
-    input, target = rt.widened(input, target)
-    return torch.nn.functional.logsigmoid(input * target).neg_().to(dtype)
-
-
-def _soft_margin_loss_none_backward(ctx, G):
-    input, target = ctx.saved_tensors
-    input, target, G = rt.widened(input, target, G)
-    grad_input = grad_target = None
-    sigmoid_input = (input * target).neg_().sigmoid_()
-    minus_G = -G
-    if ctx.needs_input_grad[0]:
-        grad_input = (minus_G * target).mul_(sigmoid_input)
-    if ctx.needs_input_grad[1]:
-        grad_target = minus_G.mul_(input).mul_(sigmoid_input)
-    return grad_input, grad_target
-
-
-class _SoftMarginLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target):
-        return _soft_margin_loss_none_forward(input, target)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target = inputs
-        ctx.save_for_backward(input, target)
-
-    @staticmethod
-    def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _soft_margin_loss_none_backward(ctx, G)
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        sigmoid_input = (-input * target).sigmoid()
-        minus_G = -G
-        if ctx.needs_input_grad[0]:
-            grad_input = minus_G * target * sigmoid_input
-        if ctx.needs_input_grad[1]:
-            grad_target = minus_G * input * sigmoid_input
-        return grad_input, grad_target
-
-
-_OPTIONS = {
-    "mean": (_SoftMarginLossMean, _soft_margin_loss_mean_forward),
-    "sum": (_SoftMarginLossSum, _soft_margin_loss_sum_forward),
-    "none": (_SoftMarginLossNone, _soft_margin_loss_none_forward),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def soft_margin_loss(
@@ -225,9 +100,8 @@ def soft_margin_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("soft_margin_loss", signature, input, target, reduction)
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target)
-    return rt.apply(function, input, target)
+        return _soft_margin_loss_forward(input, target, reduction)
+    return rt.apply(_SoftMarginLoss, input, target, reduction)

@@ -24,20 +24,9 @@ def _softmax_forward(A, dim):
     return torch.softmax(A, dim).to(dtype)
 
 
-def _softmax_backward(ctx, G):
-    (S,) = ctx.saved_tensors
-    dim = ctx.dim
-    S, G = rt.widened_for_kernel(S, G)
-    grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
-    return grad_A, None
-
-
 class _Softmax(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _softmax_forward(A, dim)
+    forward = staticmethod(_softmax_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -48,10 +37,12 @@ class _Softmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _softmax_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
+        if rt.unrecorded(G):
+            S, G = rt.widened_for_kernel(S, G)
+            grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
+            return grad_A, None
         S, G = rt.widened(S, G)
         grad_A = S * (G - (G * S).sum(dim, keepdim=True))
         return grad_A, None

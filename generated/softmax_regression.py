@@ -21,19 +21,6 @@ from . import _runtime as rt
 
 
 def _softmax_regression_forward(features, weight, bias, targets):
-    if rt.unrecorded(features, weight, bias, targets):
-        return _softmax_regression_forward_in_place(features, weight, bias, targets)
-    low = rt.autocast_product(features, weight, bias)
-    dtype = rt.autocast_float32(features, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = rt.cast(low, features, weight, bias)
-    logits = features @ weight.mT + bias
-    F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
-    cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
-    return cost, logits
-
-
-def _softmax_regression_forward_in_place(features, weight, bias, targets):
     low = rt.autocast_product(features, weight, bias)
     dtype = rt.autocast_float32(features, weight, bias)
     wide = torch.promote_types(low, torch.float32)
@@ -44,34 +31,9 @@ def _softmax_regression_forward_in_place(features, weight, bias, targets):
     return cost, logits
 
 
-def _softmax_regression_backward(ctx, G_cost, G_logits):
-    features, weight, targets, logits = ctx.saved_tensors
-    features_shape = ctx.features_shape
-    low = ctx.low
-    wide = torch.promote_types(low, torch.float32)
-    features, weight = rt.cast(low, features, weight)
-    logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
-    grad_features = grad_weight = grad_bias = None
-    G_cost_by_targets = torch.softmax(logits, 1).scatter_add_(
-        1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
-    )
-    logits_G_cost = G_cost_by_targets.mul_(G_cost / features_shape[0])
-    grad_logits = logits_G_cost.add_(G_logits)  # grad_logits[n,c]
-    if ctx.needs_input_grad[0]:
-        grad_features = grad_logits.to(low) @ weight
-    if ctx.needs_input_grad[1]:
-        grad_weight = grad_logits.mT.to(low) @ features
-    if ctx.needs_input_grad[2]:
-        grad_bias = grad_logits.sum(0)
-    return grad_features, grad_weight, grad_bias, None
-
-
 class _SoftmaxRegression(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(features, weight, bias, targets):
-        return _softmax_regression_forward(features, weight, bias, targets)
+    forward = staticmethod(_softmax_regression_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -89,8 +51,6 @@ class _SoftmaxRegression(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G_cost, G_logits):
-        if rt.unrecorded(G_cost, G_logits):
-            return _softmax_regression_backward(ctx, G_cost, G_logits)
         features, weight, targets, logits = ctx.saved_tensors
         features_shape = ctx.features_shape
         low = ctx.low
@@ -98,11 +58,14 @@ class _SoftmaxRegression(Function):
         features, weight = rt.cast(low, features, weight)
         logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
-        G_cost_by_targets = torch.softmax(logits, 1).scatter_add(
-            1, targets.unsqueeze(1), G_cost.new_full(targets.shape, -1).unsqueeze(1)
+        reuse = rt.reuse(G_cost, G_logits)
+        filled_like_targets = G_cost.new_full(targets.shape, -1).unsqueeze(1)
+        G_cost_by_targets = reuse.scatter_add(
+            torch.softmax(logits, 1), 1, targets.unsqueeze(1), filled_like_targets
         )
-        # grad_logits[n,c]
-        grad_logits = G_cost / features_shape[0] * G_cost_by_targets + G_logits
+        grad_logits = reuse.add(
+            reuse.mul(G_cost_by_targets, G_cost / features_shape[0]), G_logits
+        )
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:

@@ -19,34 +19,16 @@ from . import _runtime as rt
 
 
 def _softmin_forward(A, dim):
-    if rt.unrecorded(A):
-        return _softmin_forward_in_place(A, dim)
-    dtype = rt.autocast_float32(A)
-    A = rt.widened_for_kernel(A)[0]
-    return torch.softmax(-A, dim).to(dtype)
-
-
-def _softmin_forward_in_place(A, dim):
+    reuse = rt.reuse(A)
     dtype = rt.autocast_float32(A)
     A = rt.widened_for_kernel(A)[0]
     minus_A = -A
-    return torch.softmax(minus_A, dim, out=minus_A).to(dtype)
-
-
-def _softmin_backward(ctx, G):
-    (S,) = ctx.saved_tensors
-    dim = ctx.dim
-    S, G = rt.widened_for_kernel(S, G)
-    grad_A = torch._softmax_backward_data(-G, S, dim, S.dtype)
-    return grad_A, None
+    return reuse.softmax(minus_A, dim).to(dtype)
 
 
 class _Softmin(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim):
-        return _softmin_forward(A, dim)
+    forward = staticmethod(_softmin_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -57,10 +39,12 @@ class _Softmin(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _softmin_backward(ctx, G)
         (S,) = ctx.saved_tensors
         dim = ctx.dim
+        if rt.unrecorded(G):
+            S, G = rt.widened_for_kernel(S, G)
+            grad_A = torch._softmax_backward_data(-G, S, dim, S.dtype)
+            return grad_A, None
         S, G = rt.widened(S, G)
         grad_A = S * ((G * S).sum(dim, keepdim=True) - G)
         return grad_A, None

@@ -22,10 +22,7 @@ def _softplus_forward(A):
 
 class _Softplus(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _softplus_forward(A)
+    forward = staticmethod(_softplus_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

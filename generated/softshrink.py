@@ -20,50 +20,14 @@ from . import _runtime as rt
 
 
 def _softshrink_forward(input, lambd):
-    if rt.unrecorded(input):
-        return _softshrink_forward_in_place(input, lambd)
     dtype = input.dtype
     input = rt.widened(input)[0]
-    masked_input = torch.ops.aten.threshold_backward(
-        input - lambd * input.sign(), input.abs(), lambd
-    )
-    masked_input_with_lambd = masked_input if not 0 <= lambd else None
-    return (
-        torch.nn.functional.softshrink(input, lambd).to(dtype)
-        if 0 <= lambd
-        else masked_input_with_lambd.to(dtype)
-    )
-
-
-def _softshrink_forward_in_place(input, lambd):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    input_minus_input = input - input.sign().mul_(lambd)
-    masked_input = torch.ops.aten.threshold_backward(
-        input_minus_input, input.abs(), lambd, grad_input=input_minus_input
-    )
-    masked_input_with_lambd = masked_input if not 0 <= lambd else None
-    return (
-        torch.nn.functional.softshrink(input, lambd).to(dtype)
-        if 0 <= lambd
-        else masked_input_with_lambd.to(dtype)
-    )
-
-
-def _softshrink_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    lambd = ctx.lambd
-    input, G = rt.widened(input, G)
-    grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
-    return grad_input, None
+    return torch.nn.functional.softshrink(input, lambd).to(dtype)
 
 
 class _Softshrink(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, lambd):
-        return _softshrink_forward(input, lambd)
+    forward = staticmethod(_softshrink_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -73,11 +37,12 @@ class _Softshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _softshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         lambd = ctx.lambd
         input, G = rt.widened(input, G)
+        if rt.unrecorded(G):
+            grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+            return grad_input, None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
         return grad_input, None
 

@@ -15,32 +15,15 @@ from . import _runtime as rt
 
 
 def _softsign_forward(input):
-    if rt.unrecorded(input):
-        return _softsign_forward_in_place(input)
+    reuse = rt.reuse(input)
     dtype = input.dtype
     input = rt.widened(input)[0]
-    return (input / (1 + input.abs())).to(dtype)
-
-
-def _softsign_forward_in_place(input):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return (input / input.abs().add_(1)).to(dtype)
-
-
-def _softsign_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened(input, G)
-    grad_input = G / input.abs().add_(1).square_()
-    return grad_input
+    return (input / reuse.add(input.abs(), 1)).to(dtype)
 
 
 class _Softsign(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _softsign_forward(input)
+    forward = staticmethod(_softsign_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -49,11 +32,10 @@ class _Softsign(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _softsign_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = rt.widened(input, G)
-        grad_input = G / (1 + input.abs()).square()
+        reuse = rt.reuse(G)
+        grad_input = G / reuse.square(reuse.add(input.abs(), 1))
         return grad_input
 
 

@@ -22,10 +22,7 @@ def _sqrt_forward(A):
 
 class _Sqrt(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _sqrt_forward(A)
+    forward = staticmethod(_sqrt_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -22,10 +22,7 @@ def _square_forward(A):
 
 class _Square(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _square_forward(A)
+    forward = staticmethod(_square_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -23,10 +23,7 @@ def _stack_forward(A, B):
 
 class _Stack(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, B):
-        return _stack_forward(A, B)
+    forward = staticmethod(_stack_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -17,16 +17,16 @@ from . import _runtime as rt
 
 
 def _std_forward(A, dim, correction, keepdim):
-    if rt.unrecorded(A):
-        return _std_forward_in_place(A, dim, correction, keepdim)
+    reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)  # mu[*p,*q]
-    # variance[*p,*q]
-    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
+    variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
+        A.shape[dim] - correction
+    )
     variance_nonzero = variance != 0
     deviation = torch.where(
-        variance_nonzero, torch.where(variance_nonzero, variance, 1).sqrt(), 0
+        variance_nonzero, rt.guarded(variance, variance_nonzero, 1).sqrt(), 0
     )
     deviation = (
         rt.no_view(deviation.unsqueeze(dim).to(dtype))
@@ -34,45 +34,11 @@ def _std_forward(A, dim, correction, keepdim):
         else deviation.to(dtype)
     )
     return deviation, mu
-
-
-def _std_forward_in_place(A, dim, correction, keepdim):
-    dtype = A.dtype
-    A = rt.widened(A)[0]
-    mu = A.mean(dim)  # mu[*p,*q]
-    # variance[*p,*q]
-    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
-    variance_nonzero = variance != 0
-    deviation = torch.where(variance_nonzero, variance.sqrt(), 0)
-    deviation = (
-        rt.no_view(deviation.unsqueeze(dim).to(dtype))
-        if keepdim
-        else deviation.to(dtype)
-    )
-    return deviation, mu
-
-
-def _std_backward(ctx, G):
-    A, deviation, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, deviation, mu, G = rt.widened(A, deviation, mu, G)
-    deviation = deviation if keepdim else deviation.unsqueeze(dim)
-    G = G if keepdim else G.unsqueeze(dim)
-    G_over_deviation = G / ((A.shape[dim] - correction) * deviation)
-    grad_A = rt.keep_where_(
-        (A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0
-    )
-    return grad_A, None, None, None
 
 
 class _Std(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _std_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_std_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -89,22 +55,29 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _std_backward(ctx, G)
-        A, deviation, _ = ctx.saved_tensors
+        A, deviation, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        if rt.unrecorded(G):
+            A, deviation, mu, G = rt.widened(A, deviation, mu, G)
+            deviation = deviation if keepdim else deviation.unsqueeze(dim)
+            G = G if keepdim else G.unsqueeze(dim)
+            G_over_deviation = G / ((A.shape[dim] - correction) * deviation)
+            grad_A = rt.keep_where_(
+                (A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0
+            )
+            return grad_A, None, None, None
         A, deviation, G = rt.widened(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)  # mu[*p,*q]
         deviation_nonzero = deviation != 0
-        A_size_safe_deviation = (A.shape[dim] - correction) * rt.where(
+        dim_deviation = (A.shape[dim] - correction) * rt.where(
             deviation_nonzero, deviation, 1
         )
         grad_A = torch.where(
-            deviation_nonzero, G / A_size_safe_deviation * (A - mu.unsqueeze(dim)), 0
+            deviation_nonzero, G / dim_deviation * (A - mu.unsqueeze(dim)), 0
         )
         return grad_A, None, None, None
 

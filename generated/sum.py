@@ -22,10 +22,7 @@ def _sum_forward(A, dim, keepdim):
 
 class _Sum(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, keepdim):
-        return _sum_forward(A, dim, keepdim)
+    forward = staticmethod(_sum_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

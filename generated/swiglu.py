@@ -21,36 +21,15 @@ from . import _runtime as rt
 
 
 def _swiglu_forward(input, gate):
-    if rt.unrecorded(input, gate):
-        return _swiglu_forward_in_place(input, gate)
+    reuse = rt.reuse(input, gate)
     dtype = rt.promoted(input, gate)
     input, gate = rt.widened(input, gate)
-    return (input * torch.nn.functional.silu(gate)).to(dtype)
-
-
-def _swiglu_forward_in_place(input, gate):
-    dtype = rt.promoted(input, gate)
-    input, gate = rt.widened(input, gate)
-    return torch.nn.functional.silu(gate).mul_(input).to(dtype)
-
-
-def _swiglu_backward(ctx, G):
-    input, gate = ctx.saved_tensors
-    input, gate, G = rt.widened(input, gate, G)
-    grad_input = grad_gate = None
-    if ctx.needs_input_grad[0]:
-        grad_input = torch.nn.functional.silu(gate).mul_(G)
-    if ctx.needs_input_grad[1]:
-        grad_gate = torch.ops.aten.silu_backward(G, gate).mul_(input)
-    return grad_input, grad_gate
+    return reuse.mul(torch.nn.functional.silu(gate), input).to(dtype)
 
 
 class _Swiglu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, gate):
-        return _swiglu_forward(input, gate)
+    forward = staticmethod(_swiglu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -59,11 +38,15 @@ class _Swiglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _swiglu_backward(ctx, G)
         input, gate = ctx.saved_tensors
         input, gate, G = rt.widened(input, gate, G)
         grad_input = grad_gate = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = torch.nn.functional.silu(gate).mul_(G)
+            if ctx.needs_input_grad[1]:
+                grad_gate = torch.ops.aten.silu_backward(G, gate).mul_(input)
+            return grad_input, grad_gate
         sigmoid_gate = gate.sigmoid()
         if ctx.needs_input_grad[0]:
             grad_input = G * gate * sigmoid_gate

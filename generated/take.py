@@ -24,47 +24,28 @@ def _take_forward(input, index):
     return rt.no_view(input.index_select(0, at).reshape((*p_shape,)))
 
 
-def _take_backward(ctx, G):
-    (index,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    p_size = math.prod(p_shape)
-    index = index.reshape((p_size,))
-    G = G.reshape((p_size,))
-    at = index + torch.where(index < 0, input_shape[0], 0)  # at[*p]
-    grad_input = G.new_zeros(input_shape).index_add_(0, at, G)
-    return grad_input, None
-
-
 class _Take(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, index):
-        return _take_forward(input, index)
+    forward = staticmethod(_take_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, index = inputs
-        p_shape = index.shape
-        ctx.p_shape = p_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _take_backward(ctx, G)
         (index,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
         input_shape = ctx.input_shape
+        p_shape = index.shape
         G = rt.widened(G)[0]
+        reuse = rt.reuse(G)
         p_size = math.prod(p_shape)
         index = index.reshape((p_size,))
         G = G.reshape((p_size,))
         at = index + torch.where(index < 0, input_shape[0], 0)  # at[*p]
-        grad_input = G.new_zeros(input_shape).index_add(0, at, G)
+        grad_input = reuse.index_add(G.new_zeros(input_shape), 0, at, G)
         return grad_input, None
 
 

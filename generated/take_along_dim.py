@@ -35,32 +35,9 @@ def _take_along_dim_forward(input, indices, dim):
     )
 
 
-def _take_along_dim_backward(ctx, G):
-    (indices,) = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    q_shape = ctx.q_shape
-    indices_shape = ctx.indices_shape
-    input_shape = ctx.input_shape
-    G = rt.widened(G)[0]
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
-    G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
-    at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)  # at[*p,k,*q]
-    zeros_like_indices = G.new_zeros(
-        (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
-    )
-    scatter_add = rt.scatter_add_(zeros_like_indices, 1, at, G)
-    grad_input = scatter_add.reshape(input_shape)
-    return grad_input, None, None
-
-
 class _TakeAlongDim(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, indices, dim):
-        return _take_along_dim_forward(input, indices, dim)
+    forward = staticmethod(_take_along_dim_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -70,30 +47,27 @@ class _TakeAlongDim(Function):
         q_shape = input.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.indices_shape = indices.shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(indices)
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _take_along_dim_backward(ctx, G)
         (indices,) = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        indices_shape = ctx.indices_shape
         input_shape = ctx.input_shape
+        indices_shape = indices.shape
         G = rt.widened(G)[0]
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
         G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
-        # at[*p,k,*q]
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
         zeros_like_indices = G.new_zeros(
             (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
         )
-        grad_input = rt.scatter_add(zeros_like_indices, 1, at, G).reshape(input_shape)
+        scatter_add = rt.scatter_add_(zeros_like_indices, 1, at, G)
+        grad_input = scatter_add.reshape(input_shape)
         return grad_input, None, None
 
 

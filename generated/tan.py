@@ -20,19 +20,9 @@ def _tan_forward(A):
     return A.tan().to(dtype)
 
 
-def _tan_backward(ctx, G):
-    (F,) = ctx.saved_tensors
-    F, G = rt.widened(F, G)
-    grad_A = F.square().add_(1).mul_(G)
-    return grad_A
-
-
 class _Tan(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _tan_forward(A)
+    forward = staticmethod(_tan_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -41,11 +31,10 @@ class _Tan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _tan_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = rt.widened(F, G)
-        grad_A = G * (1 + F.square())
+        reuse = rt.reuse(G)
+        grad_A = reuse.mul(reuse.add(F.square(), 1), G)
         return grad_A
 
 

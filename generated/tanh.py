@@ -24,19 +24,9 @@ def _tanh_forward(A):
     return A.tanh().to(dtype)
 
 
-def _tanh_backward(ctx, G):
-    (F,) = ctx.saved_tensors
-    F, G = rt.widened(F, G)
-    grad_A = torch.ops.aten.tanh_backward(G, F)
-    return grad_A
-
-
 class _Tanh(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _tanh_forward(A)
+    forward = staticmethod(_tanh_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -45,10 +35,11 @@ class _Tanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _tanh_backward(ctx, G)
         (F,) = ctx.saved_tensors
         F, G = rt.widened(F, G)
+        if rt.unrecorded(G):
+            grad_A = torch.ops.aten.tanh_backward(G, F)
+            return grad_A
         grad_A = G * (1 - F.square())
         return grad_A
 

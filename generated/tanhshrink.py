@@ -20,19 +20,9 @@ def _tanhshrink_forward(input):
     return (input - input.tanh()).to(dtype)
 
 
-def _tanhshrink_backward(ctx, G):
-    (input,) = ctx.saved_tensors
-    input, G = rt.widened(input, G)
-    grad_input = input.tanh().square_().mul_(G)
-    return grad_input
-
-
 class _Tanhshrink(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input):
-        return _tanhshrink_forward(input)
+    forward = staticmethod(_tanhshrink_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -41,11 +31,10 @@ class _Tanhshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            return _tanhshrink_backward(ctx, G)
         (input,) = ctx.saved_tensors
         input, G = rt.widened(input, G)
-        grad_input = G * input.tanh().square()
+        reuse = rt.reuse(G)
+        grad_input = reuse.mul(reuse.square(input.tanh()), G)
         return grad_input
 
 

@@ -22,10 +22,7 @@ def _threshold_forward(input, level, value):
 
 class _Threshold(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, level, value):
-        return _threshold_forward(input, level, value)
+    forward = staticmethod(_threshold_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -20,10 +20,7 @@ def _toeplitz_forward(weight, rows, columns):
 
 class _Toeplitz(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(weight, rows, columns):
-        return _toeplitz_forward(weight, rows, columns)
+    forward = staticmethod(_toeplitz_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -22,10 +22,7 @@ def _trace_forward(A):
 
 class _Trace(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A):
-        return _trace_forward(A)
+    forward = staticmethod(_trace_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -20,10 +20,7 @@ def _tril_forward(input, diagonal):
 
 class _Tril(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, diagonal):
-        return _tril_forward(input, diagonal)
+    forward = staticmethod(_tril_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -55,6 +55,7 @@ is the tangent of positive and d_negative is the tangent of negative:
 """
 # mypy: ignore-errors
 
+import math
 from typing import Literal
 
 import torch
@@ -63,650 +64,104 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _triplet_margin_loss_mean_forward(anchor, positive, negative, margin, p, eps):
-    if rt.unrecorded(anchor, positive, negative):
-        return _triplet_margin_loss_mean_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
+def _triplet_margin_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _triplet_margin_loss_forward(anchor, positive, negative, margin, p, eps, reduction):
+    reuse = rt.reuse(anchor, positive, negative)
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps  # towards[n,d]
-    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
+    towards = reuse.add(anchor - positive, eps)  # towards[n,d]
+    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)  # powers_near[n]
     near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
+    away = reuse.add(anchor - negative, eps)  # away[n,d]
+    powers_far = reuse.pow(reuse.abs(away), p).sum(1)  # powers_far[n]
     far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
-    average = loss.mean().to(dtype)
-    return average, powers_near, powers_far
-
-
-def _triplet_margin_loss_mean_composed(anchor, positive, negative, margin, p, eps):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps  # towards[n,d]
-    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0)
-    return loss.mean().to(dtype)
-
-
-def _triplet_margin_loss_mean_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)  # towards[n,d]
-    powers_near = towards.abs_().pow_(p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = (anchor - negative).add_(eps)  # away[n,d]
-    powers_far = away.abs_().pow_(p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0)
-    average = loss.mean().to(dtype)
-    return average, powers_near, powers_far
-
-
-def _triplet_margin_loss_mean_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    p_nonzero = p != 0
-    p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-    spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-    p_minus_one = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)  # towards[n,d]
-        powers_near_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
-        )
-        G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
-        towards_G = towards.abs().pow_(p_minus_one).mul_(G_over_anchor)
-        # grad_towards[n,d]
-        grad_towards = rt.where(spread_p_nonzero, towards_G.mul_(towards.sign()), 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)  # away[n,d]
-        powers_far_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
-        )
-        G_over_anchor_size = -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
-        away_G = away.abs().pow_(p_minus_one).mul_(G_over_anchor_size)
-        # grad_away[n,d]
-        grad_away = rt.where(spread_p_nonzero, away_G.mul_(away.sign()), 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-class _TripletMarginLossMean(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_mean_forward(
-            anchor, positive, negative, margin, p, eps
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
-        _, powers_near, powers_far = output
-        ctx.mark_non_differentiable(powers_near, powers_far)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
-
-    @staticmethod
-    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
-        if G is None:
-            return (None,) * 6
-        if rt.unrecorded(G):
-            return _triplet_margin_loss_mean_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
-        grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps  # towards[n,d]
-        abs_towards = towards.abs()
-        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-        away = anchor - negative + eps  # away[n,d]
-        abs_away = away.abs()
-        powers_far = (abs_away**p).sum(1)  # powers_far[n]
-        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-        p_nonzero = p != 0
-        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-        p_minus_one = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            abs_towards_to_p_minus_one = (
-                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
-            )
-            powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
-            )
-            G_over_anchor = G * powers_near_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
-            # grad_towards[n,d]
-            grad_towards = rt.where(
-                spread_p_nonzero,
-                G_over_anchor * abs_towards_to_p_minus_one * towards.sign(),
-                0,
-            )
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            powers_far_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
-            )
-            G_over_anchor_size = (
-                -G * powers_far_to_p_nonzero.unsqueeze(1) / anchor.shape[0]
-            )
-            safe_abs_away = torch.where(spread_p_nonzero, abs_away, 1)
-            # grad_away[n,d]
-            grad_away = rt.where(
-                spread_p_nonzero,
-                G_over_anchor_size * safe_abs_away**p_minus_one * away.sign(),
-                0,
-            )
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
-        if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
-        if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-def _triplet_margin_loss_mean_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
-):
-    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps  # towards[n,d]
-    zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    p_nonzero = p != 0
-    p_minus_one = p - 1
-    abs_towards = towards.abs()
-    abs_towards_to_p_minus_one = abs_towards**p_minus_one
-    d_powers_near = (
-        p
-        * (abs_towards_to_p_minus_one * towards.sign() * (d_anchor - d_positive)).sum(1)
-        if p_nonzero
-        else zeros_like_d_anchor
-    )
-    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    abs_away = away.abs()
-    powers_far = (abs_away**p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    abs_away_to_p_minus_one = abs_away**p_minus_one
-    d_powers_far = (
-        p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
-        if p_nonzero
-        else zeros_like_d_anchor
-    )
-    near_nonnegative = near - far + margin >= 0
-    one_over_p_minus_one = rt.ieee_divide(1, p) - 1
-    safe_powers_near_to_p = (
-        torch.where(near_nonnegative, powers_near, 1) ** one_over_p_minus_one
-    )
-    safe_powers_far_to_p = (
-        torch.where(near_nonnegative, powers_far, 1) ** one_over_p_minus_one
-    )
-    return rt.where(
-        near_nonnegative,
-        d_powers_near * safe_powers_near_to_p - d_powers_far * safe_powers_far_to_p,
-        0,
-    ).sum() / (p * d_anchor.shape[0])
-
-
-class _TripletMarginLossMeanDual(_TripletMarginLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLossMean.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
-        average, _, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, average)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, average = rt.primals(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        with rt.in_forward_mode():
-            d_average = _triplet_margin_loss_mean_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_average.to(average.dtype), None, None
-
-
-def _triplet_margin_loss_sum_forward(anchor, positive, negative, margin, p, eps):
-    if rt.unrecorded(anchor, positive, negative):
-        return _triplet_margin_loss_sum_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps  # towards[n,d]
-    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0)
-    total = loss.sum().to(dtype)
-    return total, powers_near, powers_far
-
-
-def _triplet_margin_loss_sum_composed(anchor, positive, negative, margin, p, eps):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps  # towards[n,d]
-    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0)
-    return loss.sum().to(dtype)
-
-
-def _triplet_margin_loss_sum_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)  # towards[n,d]
-    powers_near = towards.abs_().pow_(p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = (anchor - negative).add_(eps)  # away[n,d]
-    powers_far = away.abs_().pow_(p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0)
-    total = loss.sum().to(dtype)
-    return total, powers_near, powers_far
-
-
-def _triplet_margin_loss_sum_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    p_nonzero = p != 0
-    p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-    spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-    p_minus_one = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)  # towards[n,d]
-        powers_near_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
-        )
-        towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
-        towards_G_powers_near = towards_to_p_minus_one.mul_(
-            G * powers_near_to_p_nonzero.unsqueeze(1)
-        )
-        # grad_towards[n,d]
-        grad_towards = rt.where(
-            spread_p_nonzero, towards_G_powers_near.mul_(towards.sign_()), 0
-        )
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)  # away[n,d]
-        powers_far_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
-        )
-        away_to_p_minus_one = away.abs().pow_(p_minus_one)
-        away_minus_G = away_to_p_minus_one.mul_(
-            -G * powers_far_to_p_nonzero.unsqueeze(1)
-        )
-        # grad_away[n,d]
-        grad_away = rt.where(spread_p_nonzero, away_minus_G.mul_(away.sign_()), 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-class _TripletMarginLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_sum_forward(
-            anchor, positive, negative, margin, p, eps
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
-        _, powers_near, powers_far = output
-        ctx.mark_non_differentiable(powers_near, powers_far)
-        ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
-
-    @staticmethod
-    def backward(ctx, G, _grad_powers_near, _grad_powers_far):
-        if G is None:
-            return (None,) * 6
-        if rt.unrecorded(G):
-            return _triplet_margin_loss_sum_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
-        grad_anchor = grad_positive = grad_negative = None
-        towards = anchor - positive + eps  # towards[n,d]
-        abs_towards = towards.abs()
-        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-        away = anchor - negative + eps  # away[n,d]
-        abs_away = away.abs()
-        powers_far = (abs_away**p).sum(1)  # powers_far[n]
-        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-        p_nonzero = p != 0
-        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-        p_minus_one = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            abs_towards_to_p_minus_one = (
-                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
-            )
-            powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
-            )
-            # grad_towards[n,d]
-            grad_towards = rt.where(
-                spread_p_nonzero,
-                G
-                * powers_near_to_p_nonzero.unsqueeze(1)
-                * abs_towards_to_p_minus_one
-                * towards.sign(),
-                0,
-            )
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            powers_far_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
-            )
-            abs_away_to_p_minus_one = (
-                torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
-            )
-            # grad_away[n,d]
-            grad_away = rt.where(
-                spread_p_nonzero,
-                -G
-                * powers_far_to_p_nonzero.unsqueeze(1)
-                * abs_away_to_p_minus_one
-                * away.sign(),
-                0,
-            )
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
-        if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
-        if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-def _triplet_margin_loss_sum_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
-):
-    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps  # towards[n,d]
-    zeros_like_d_anchor = d_anchor.new_zeros(()).expand((d_anchor.shape[0],))
-    p_nonzero = p != 0
-    p_minus_one = p - 1
-    abs_towards = towards.abs()
-    abs_towards_to_p_minus_one = abs_towards**p_minus_one
-    d_powers_near = (
-        p
-        * (abs_towards_to_p_minus_one * towards.sign() * (d_anchor - d_positive)).sum(1)
-        if p_nonzero
-        else zeros_like_d_anchor
-    )
-    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    abs_away = away.abs()
-    powers_far = (abs_away**p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    abs_away_to_p_minus_one = abs_away**p_minus_one
-    d_powers_far = (
-        p * (abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)).sum(1)
-        if p_nonzero
-        else zeros_like_d_anchor
-    )
-    near_nonnegative = near - far + margin >= 0
-    one_over_p_minus_one = rt.ieee_divide(1, p) - 1
-    safe_powers_far_to_p = (
-        torch.where(near_nonnegative, powers_far, 1) ** one_over_p_minus_one
-    )
-    d_powers_near_minus_d_powers_far = (
-        d_powers_near
-        * torch.where(near_nonnegative, powers_near, 1) ** one_over_p_minus_one
-        - d_powers_far * safe_powers_far_to_p
-    )
-    return rt.where(near_nonnegative, d_powers_near_minus_d_powers_far, 0).sum() / p
-
-
-class _TripletMarginLossSumDual(_TripletMarginLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLossSum.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
-        total, _, _ = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, total)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
-        anchor, positive, negative, total = rt.primals(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        with rt.in_forward_mode():
-            d_total = _triplet_margin_loss_sum_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_total.to(total.dtype), None, None
-
-
-def _triplet_margin_loss_none_forward(anchor, positive, negative, margin, p, eps):
-    if rt.unrecorded(anchor, positive, negative):
-        return _triplet_margin_loss_none_forward_in_place(
-            anchor, positive, negative, margin, p, eps
-        )
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps  # towards[n,d]
-    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0).to(dtype)
+    loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
     return loss, powers_near, powers_far
 
 
-def _triplet_margin_loss_none_composed(anchor, positive, negative, margin, p, eps):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = anchor - positive + eps  # towards[n,d]
-    powers_near = (towards.abs() ** p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    powers_far = (away.abs() ** p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    return (near - far + margin).clamp(min=0).to(dtype)
-
-
-def _triplet_margin_loss_none_forward_in_place(
-    anchor, positive, negative, margin, p, eps
-):
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = (anchor - positive).add_(eps)  # towards[n,d]
-    powers_near = towards.abs_().pow_(p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = (anchor - negative).add_(eps)  # away[n,d]
-    powers_far = away.abs_().pow_(p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0).to(dtype)
-    return loss, powers_near, powers_far
-
-
-def _triplet_margin_loss_none_backward(ctx, G):
-    anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-    margin = ctx.margin
-    p = ctx.p
-    eps = ctx.eps
-    given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-    anchor, positive, negative, powers_near, powers_far, G = given
-    grad_anchor = grad_positive = grad_negative = None
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    p_nonzero = p != 0
-    p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-    spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-    p_minus_one = p - 1
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-        towards = (anchor - positive).add_(eps)  # towards[n,d]
-        powers_near_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
-        )
-        towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
-        towards_sign_towards = towards_to_p_minus_one.mul_(
-            G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
-        ).mul_(towards.sign_())
-        # grad_towards[n,d]
-        grad_towards = rt.where(spread_p_nonzero, towards_sign_towards, 0)
-    if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-        away = (anchor - negative).add_(eps)  # away[n,d]
-        powers_far_to_p_nonzero = (
-            torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
-        )
-        away_to_p_minus_one = away.abs().pow_(p_minus_one)
-        away_minus_G_sign_away = away_to_p_minus_one.mul_(
-            (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
-        ).mul_(away.sign_())
-        # grad_away[n,d]
-        grad_away = rt.where(spread_p_nonzero, away_minus_G_sign_away, 0)
-    if ctx.needs_input_grad[0]:
-        grad_anchor = (
-            grad_towards + grad_away
-            if ctx.needs_input_grad[1]
-            else grad_towards.add_(grad_away)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_positive = grad_towards.neg_()
-    if ctx.needs_input_grad[2]:
-        grad_negative = grad_away.neg_()
-    return grad_anchor, grad_positive, grad_negative, None, None, None
-
-
-class _TripletMarginLossNone(Function):
+class _TripletMarginLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(anchor, positive, negative, margin, p, eps):
-        return _triplet_margin_loss_none_forward(
-            anchor, positive, negative, margin, p, eps
-        )
+    forward = staticmethod(_triplet_margin_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps = inputs
+        anchor, positive, negative, margin, p, eps, reduction = inputs
         _, powers_near, powers_far = output
         ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
         ctx.margin = margin
         ctx.p = p
         ctx.eps = eps
+        ctx.reduction = reduction
         ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
-            return (None,) * 6
-        if rt.unrecorded(G):
-            return _triplet_margin_loss_none_backward(ctx, G)
-        anchor, positive, negative, _, _ = ctx.saved_tensors
+            return (None,) * 7
+        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
+        reduction = ctx.reduction
+        loss_shape = (anchor.shape[0],)
         grad_anchor = grad_positive = grad_negative = None
+        if rt.unrecorded(G):
+            given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
+            anchor, positive, negative, powers_near, powers_far, G = given
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
+            near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+            far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+            p_nonzero = p != 0
+            p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+            spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+            p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+            p_minus_one = p - 1
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                towards = (anchor - positive).add_(eps)  # towards[n,d]
+                powers_near_to_p_nonzero = (
+                    torch.where(p_nonzero_and_near, powers_near, 1)
+                    ** p_nonzero_minus_one
+                )
+                towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
+                scaled_towards = towards_to_p_minus_one.mul_(
+                    G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
+                ).mul_(towards.sign_())
+                grad_towards = rt.where(spread_p_nonzero, scaled_towards, 0)
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                away = (anchor - negative).add_(eps)  # away[n,d]
+                powers_far_to_p_nonzero = (
+                    torch.where(p_nonzero_and_near, powers_far, 1)
+                    ** p_nonzero_minus_one
+                )
+                away_to_p_minus_one = away.abs().pow_(p_minus_one)
+                scaled_away = away_to_p_minus_one.mul_(
+                    (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
+                ).mul_(away.sign_())
+                grad_away = rt.where(spread_p_nonzero, scaled_away, 0)  # grad_away[n,d]
+            if ctx.needs_input_grad[0]:
+                grad_anchor = (
+                    grad_towards + grad_away
+                    if ctx.needs_input_grad[1]
+                    else grad_towards.add_(grad_away)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_positive = grad_towards.neg_()
+            if ctx.needs_input_grad[2]:
+                grad_negative = grad_away.neg_()
+            return grad_anchor, grad_positive, grad_negative, None, None, None, None
+        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
         towards = anchor - positive + eps  # towards[n,d]
         abs_towards = towards.abs()
         powers_near = (abs_towards**p).sum(1)  # powers_near[n]
@@ -733,7 +188,6 @@ class _TripletMarginLossNone(Function):
                 * abs_towards_to_p_minus_one
                 * towards.sign()
             )
-            # grad_towards[n,d]
             grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             abs_away_to_p_minus_one = (
@@ -742,7 +196,6 @@ class _TripletMarginLossNone(Function):
             powers_far_to_p_nonzero = (
                 torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
             ).unsqueeze(1)
-            # grad_away[n,d]
             grad_away = rt.where(
                 spread_p_nonzero,
                 (-G).unsqueeze(1)
@@ -757,11 +210,20 @@ class _TripletMarginLossNone(Function):
             grad_positive = -grad_towards
         if ctx.needs_input_grad[2]:
             grad_negative = -grad_away
-        return grad_anchor, grad_positive, grad_negative, None, None, None
+        return grad_anchor, grad_positive, grad_negative, None, None, None, None
 
 
-def _triplet_margin_loss_none_tangent(
-    anchor, positive, negative, margin, p, eps, d_anchor, d_positive, d_negative
+def _triplet_margin_loss_tangent(
+    anchor,
+    positive,
+    negative,
+    margin,
+    p,
+    eps,
+    reduction,
+    d_anchor,
+    d_positive,
+    d_negative,
 ):
     given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
@@ -795,42 +257,45 @@ def _triplet_margin_loss_none_tangent(
         * away.sign()
         * (d_anchor - d_negative)
     ).sum(1)
-    return rt.where(
+    d_loss = rt.where(
         near_and_p_nonzero,
         powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
         0,
     )
+    return _triplet_margin_loss_reduced(d_loss, reduction)
 
 
-class _TripletMarginLossNoneDual(_TripletMarginLossNone):
+class _TripletMarginLossDual(_TripletMarginLoss):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_none_forward, in_dims, given)
+        return rt.vmapped(_triplet_margin_loss_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _TripletMarginLossNone.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _ = inputs
+        _TripletMarginLoss.setup_context(ctx, inputs, output)
+        anchor, positive, negative, _, _, _, _ = inputs
         loss, _, _ = output
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, loss)
 
     @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps):
+    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps, _reduction):
         anchor, positive, negative, loss = rt.primals(ctx.saved_tensors)
         margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
+        reduction = ctx.reduction
         with rt.in_forward_mode():
-            d_loss = _triplet_margin_loss_none_tangent(
+            d_loss = _triplet_margin_loss_tangent(
                 anchor,
                 positive,
                 negative,
                 margin,
                 p,
                 eps,
+                reduction,
                 d_anchor,
                 d_positive,
                 d_negative,
@@ -838,26 +303,7 @@ class _TripletMarginLossNoneDual(_TripletMarginLossNone):
             return d_loss.to(loss.dtype), None, None
 
 
-_OPTIONS = {
-    "mean": (
-        _TripletMarginLossMean,
-        _TripletMarginLossMeanDual,
-        _triplet_margin_loss_mean_forward,
-        _triplet_margin_loss_mean_composed,
-    ),
-    "sum": (
-        _TripletMarginLossSum,
-        _TripletMarginLossSumDual,
-        _triplet_margin_loss_sum_forward,
-        _triplet_margin_loss_sum_composed,
-    ),
-    "none": (
-        _TripletMarginLossNone,
-        _TripletMarginLossNoneDual,
-        _triplet_margin_loss_none_forward,
-        _triplet_margin_loss_none_composed,
-    ),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def triplet_margin_loss(
@@ -905,13 +351,19 @@ def triplet_margin_loss(
             margin,
             reduction,
         )
-    function, dual, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         anchor, positive, negative = rt.distinct(anchor, positive, negative)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(anchor, positive, negative, margin, p, eps)[0]
-    if rt.forward_mode():
-        return composed(anchor, positive, negative, margin, p, eps)
-    if not torch.is_grad_enabled():
-        return forward(anchor, positive, negative, margin, p, eps)[0]
-    return rt.apply(function, anchor, positive, negative, margin, p, eps)[0]
+        result = _TripletMarginLossDual.apply(
+            anchor, positive, negative, margin, p, eps, reduction
+        )
+        return result[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        result = _triplet_margin_loss_forward(
+            anchor, positive, negative, margin, p, eps, reduction
+        )
+        return result[0]
+    result = rt.apply(
+        _TripletMarginLoss, anchor, positive, negative, margin, p, eps, reduction
+    )
+    return result[0]

@@ -20,10 +20,7 @@ def _triu_forward(input, diagonal):
 
 class _Triu(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, diagonal):
-        return _triu_forward(input, diagonal)
+    forward = staticmethod(_triu_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -31,27 +31,21 @@ def _tucker_forward(core, U, V, W):
 
 class _Tucker(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(core, U, V, W):
-        return _tucker_forward(core, U, V, W)
+    forward = staticmethod(_tucker_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         core, U, V, W = inputs
         ctx.low = rt.autocast_product(core, U, V, W)
-        ctx.core_shape = core.shape
-        ctx.V_shape = V.shape
-        ctx.W_shape = W.shape
         ctx.save_for_backward(core, U, V, W)
 
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
         core, U, V, W = ctx.saved_tensors
-        core_shape = ctx.core_shape
-        V_shape = ctx.V_shape
-        W_shape = ctx.W_shape
+        core_shape = core.shape
+        V_shape = V.shape
+        W_shape = W.shape
         low = ctx.low
         core, U, V, W, G = rt.cast(low, core, U, V, W, G)
         grad_core = grad_U = grad_V = grad_W = None

@@ -42,9 +42,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
-    if rt.unrecorded(input, target):
-        return _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth)
+def _tversky_loss_reduced(loss, reduction):
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    return loss
+
+
+def _tversky_loss_forward(input, target, alpha, beta, smooth, reduction):
+    reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
@@ -55,290 +62,80 @@ def _tversky_loss_mean_forward(input, target, alpha, beta, smooth):
     probability = input.sigmoid()  # probability[n,*q]
     found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
-    missed = (target * (1 - probability)).sum(1)  # missed[n]
+    wrong = reuse.mul(1 - target, probability).sum(1)  # wrong[n]
+    missed = reuse.mul(1 - probability, target).sum(1)  # missed[n]
     whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
-    average = loss.mean().to(dtype)
-    return average, u3, whole
+    loss = _tversky_loss_reduced(loss, reduction).to(dtype)
+    return loss, u3, whole
 
 
-def _tversky_loss_mean_composed(input, target, alpha, beta, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
-    missed = (target * (1 - probability)).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = 1 - (found + smooth) / whole
-    return loss.mean().to(dtype)
-
-
-def _tversky_loss_mean_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)  # wrong[n]
-    missed = (1 - probability).mul_(target).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = 1 - u3 / whole
-    average = loss.mean().to(dtype)
-    return average, u3, whole
-
-
-def _tversky_loss_mean_backward(ctx, G):
-    input, target, u3, whole = ctx.saved_tensors
-    alpha = ctx.alpha
-    beta = ctx.beta
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
-    grad_input = grad_target = None
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    grad_whole = G * u3 / (input.shape[0] * whole.square())  # grad_whole[n]
-    probability = input.sigmoid()  # probability[n,*q]
-    G_over_whole = G / (input.shape[0] * whole)
-    one_minus_alpha = 1 - alpha
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], q_size))
-        alpha_minus_G_over_whole = (one_minus_alpha - beta) * grad_whole - G_over_whole
-        grad_whole_plus_alpha_target = torch.addcmul(
-            (alpha * grad_whole).unsqueeze(1),
-            alpha_minus_G_over_whole.unsqueeze(1),
-            target,
-        )
-        grad_input = torch.ops.aten.sigmoid_backward(
-            grad_whole_plus_alpha_target,
-            probability,
-            grad_input=grad_whole_plus_alpha_target,
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(1)
-        grad_target = (
-            (spread_alpha * probability)
-            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-            .reshape(target_shape)
-        )
-    return grad_input, grad_target, None, None, None
-
-
-class _TverskyLossMean(Function):
+class _TverskyLoss(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, beta, smooth):
-        return _tversky_loss_mean_forward(input, target, alpha, beta, smooth)
+    forward = staticmethod(_tversky_loss_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth = inputs
+        input, target, alpha, beta, smooth, reduction = inputs
         _, u3, whole = output
         ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
         ctx.alpha = alpha
         ctx.beta = beta
         ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
+        ctx.reduction = reduction
         ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
-            return (None,) * 5
-        if rt.unrecorded(G):
-            return _tversky_loss_mean_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
+            return (None,) * 6
+        input, target, u3, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = rt.widened(input, target, G)
+        reduction = ctx.reduction
+        q_shape = input.shape[1:]
+        loss_shape = (input.shape[0],)
+        input_shape = input.shape
+        target_shape = target.shape
         grad_input = grad_target = None
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()  # probability[n,*q]
-        one_minus_probability = 1 - probability
-        found = (target * probability).sum(1)  # found[n]
-        one_minus_target = 1 - target
-        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
-        missed = (target * one_minus_probability).sum(1)  # missed[n]
-        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-        # grad_whole[n]
-        grad_whole = G * (found + smooth) / (input.shape[0] * whole.square())
-        G_over_whole = G / (input.shape[0] * whole)
-        if ctx.needs_input_grad[0]:
-            grad_whole_minus_G_over_whole = (
-                (1 - beta) * grad_whole - G_over_whole
-            ).unsqueeze(1)
-            grad_input = (
-                probability
-                * one_minus_probability
-                * (
-                    grad_whole_minus_G_over_whole * target
-                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
+        if rt.unrecorded(G):
+            input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            q_size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], q_size))
+            grad_whole = G * u3 / whole.square()  # grad_whole[n]
+            probability = input.sigmoid()  # probability[n,*q]
+            one_minus_alpha = 1 - alpha
+            G_over_whole = G / whole
+            if ctx.needs_input_grad[0]:
+                target = target.reshape((input_shape[0], q_size))
+                alpha_minus_G_over_whole = (
+                    one_minus_alpha - beta
+                ) * grad_whole - G_over_whole
+                grad_whole_plus_alpha_target = torch.addcmul(
+                    (alpha * grad_whole).unsqueeze(1),
+                    alpha_minus_G_over_whole.unsqueeze(1),
+                    target,
                 )
-            ).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * one_minus_probability
-            ).reshape(target_shape)
-        return grad_input, grad_target, None, None, None
-
-
-def _tversky_loss_sum_forward(input, target, alpha, beta, smooth):
-    if rt.unrecorded(input, target):
-        return _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
-    missed = (target * (1 - probability)).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = 1 - u3 / whole
-    total = loss.sum().to(dtype)
-    return total, u3, whole
-
-
-def _tversky_loss_sum_composed(input, target, alpha, beta, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
-    missed = (target * (1 - probability)).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = 1 - (found + smooth) / whole
-    return loss.sum().to(dtype)
-
-
-def _tversky_loss_sum_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)  # wrong[n]
-    missed = (1 - probability).mul_(target).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = 1 - u3 / whole
-    total = loss.sum().to(dtype)
-    return total, u3, whole
-
-
-def _tversky_loss_sum_backward(ctx, G):
-    input, target, u3, whole = ctx.saved_tensors
-    alpha = ctx.alpha
-    beta = ctx.beta
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
-    grad_input = grad_target = None
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    grad_whole = G * u3 / whole.square()  # grad_whole[n]
-    probability = input.sigmoid()  # probability[n,*q]
-    one_minus_alpha = 1 - alpha
-    G_over_whole = G / whole
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], q_size))
-        alpha_minus_G_over_whole = (one_minus_alpha - beta) * grad_whole - G_over_whole
-        grad_whole_plus_alpha_target = torch.addcmul(
-            (alpha * grad_whole).unsqueeze(1),
-            alpha_minus_G_over_whole.unsqueeze(1),
-            target,
-        )
-        grad_input = torch.ops.aten.sigmoid_backward(
-            grad_whole_plus_alpha_target,
-            probability,
-            grad_input=grad_whole_plus_alpha_target,
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(1)
-        grad_target = (
-            (spread_alpha * probability)
-            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-            .reshape(target_shape)
-        )
-    return grad_input, grad_target, None, None, None
-
-
-class _TverskyLossSum(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, beta, smooth):
-        return _tversky_loss_sum_forward(input, target, alpha, beta, smooth)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth = inputs
-        _, u3, whole = output
-        ctx.mark_non_differentiable(u3, whole)
-        ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
-        ctx.alpha = alpha
-        ctx.beta = beta
-        ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, u3, whole)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u3, _grad_whole):
-        if G is None:
-            return (None,) * 5
-        if rt.unrecorded(G):
-            return _tversky_loss_sum_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
-        alpha = ctx.alpha
-        beta = ctx.beta
+                grad_input = torch.ops.aten.sigmoid_backward(
+                    grad_whole_plus_alpha_target,
+                    probability,
+                    grad_input=grad_whole_plus_alpha_target,
+                ).reshape(input_shape)
+            if ctx.needs_input_grad[1]:
+                spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(
+                    1
+                )
+                grad_target = (
+                    (spread_alpha * probability)
+                    .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
+                    .reshape(target_shape)
+                )
+            return grad_input, grad_target, None, None, None, None
         smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
         input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
         q_size = math.prod(q_shape)
         input = input.reshape((input_shape[0], q_size))
         target = target.reshape((input_shape[0], q_size))
@@ -368,175 +165,10 @@ class _TverskyLossSum(Function):
                 ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
                 + beta * grad_whole.unsqueeze(1) * one_minus_probability
             ).reshape(target_shape)
-        return grad_input, grad_target, None, None, None
+        return grad_input, grad_target, None, None, None, None
 
 
-def _tversky_loss_none_forward(input, target, alpha, beta, smooth):
-    if rt.unrecorded(input, target):
-        return _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u3 = found + smooth
-    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
-    missed = (target * (1 - probability)).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = (1 - u3 / whole).to(dtype)
-    return loss, u3, whole
-
-
-def _tversky_loss_none_composed(input, target, alpha, beta, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    wrong = (probability * (1 - target)).sum(1)  # wrong[n]
-    missed = (target * (1 - probability)).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    return (1 - (found + smooth) / whole).to(dtype)
-
-
-def _tversky_loss_none_forward_in_place(input, target, alpha, beta, smooth):
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
-    u3 = found + smooth
-    wrong = (1 - target).mul_(probability).sum(1)  # wrong[n]
-    missed = (1 - probability).mul_(target).sum(1)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = (1 - u3 / whole).to(dtype)
-    return loss, u3, whole
-
-
-def _tversky_loss_none_backward(ctx, G):
-    input, target, u3, whole = ctx.saved_tensors
-    alpha = ctx.alpha
-    beta = ctx.beta
-    q_shape = ctx.q_shape
-    input_shape = ctx.input_shape
-    target_shape = ctx.target_shape
-    input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
-    grad_input = grad_target = None
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    grad_whole = G * u3 / whole.square()  # grad_whole[n]
-    probability = input.sigmoid()  # probability[n,*q]
-    one_minus_alpha = 1 - alpha
-    G_over_whole = G / whole
-    if ctx.needs_input_grad[0]:
-        target = target.reshape((input_shape[0], q_size))
-        alpha_minus_G_over_whole = (one_minus_alpha - beta) * grad_whole - G_over_whole
-        grad_whole_plus_alpha_target = torch.addcmul(
-            (alpha * grad_whole).unsqueeze(1),
-            alpha_minus_G_over_whole.unsqueeze(1),
-            target,
-        )
-        grad_input = torch.ops.aten.sigmoid_backward(
-            grad_whole_plus_alpha_target,
-            probability,
-            grad_input=grad_whole_plus_alpha_target,
-        ).reshape(input_shape)
-    if ctx.needs_input_grad[1]:
-        spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(1)
-        grad_target = (
-            (spread_alpha * probability)
-            .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-            .reshape(target_shape)
-        )
-    return grad_input, grad_target, None, None, None
-
-
-class _TverskyLossNone(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, target, alpha, beta, smooth):
-        return _tversky_loss_none_forward(input, target, alpha, beta, smooth)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth = inputs
-        _, u3, whole = output
-        ctx.mark_non_differentiable(u3, whole)
-        ctx.set_materialize_grads(False)
-        q_shape = input.shape[1:]
-        ctx.alpha = alpha
-        ctx.beta = beta
-        ctx.smooth = smooth
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
-        ctx.save_for_backward(input, target, u3, whole)
-
-    @staticmethod
-    def backward(ctx, G, _grad_u3, _grad_whole):
-        if G is None:
-            return (None,) * 5
-        if rt.unrecorded(G):
-            return _tversky_loss_none_backward(ctx, G)
-        input, target, _, _ = ctx.saved_tensors
-        alpha = ctx.alpha
-        beta = ctx.beta
-        smooth = ctx.smooth
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
-        input, target, G = rt.widened(input, target, G)
-        grad_input = grad_target = None
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()  # probability[n,*q]
-        one_minus_probability = 1 - probability
-        found = (target * probability).sum(1)  # found[n]
-        one_minus_target = 1 - target
-        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
-        missed = (target * one_minus_probability).sum(1)  # missed[n]
-        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-        grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
-        G_over_whole = G / whole
-        if ctx.needs_input_grad[0]:
-            grad_whole_minus_G_over_whole = (
-                (1 - beta) * grad_whole - G_over_whole
-            ).unsqueeze(1)
-            grad_input = (
-                probability
-                * one_minus_probability
-                * (
-                    grad_whole_minus_G_over_whole * target
-                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
-                )
-            ).reshape(input_shape)
-        if ctx.needs_input_grad[1]:
-            grad_target = (
-                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * one_minus_probability
-            ).reshape(target_shape)
-        return grad_input, grad_target, None, None, None
-
-
-_OPTIONS = {
-    "mean": (_TverskyLossMean, _tversky_loss_mean_forward, _tversky_loss_mean_composed),
-    "sum": (_TverskyLossSum, _tversky_loss_sum_forward, _tversky_loss_sum_composed),
-    "none": (_TverskyLossNone, _tversky_loss_none_forward, _tversky_loss_none_composed),
-}
+_OPTIONS = "mean", "sum", "none"
 
 
 def tversky_loss(
@@ -567,11 +199,8 @@ def tversky_loss(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
         raise rt.explained("tversky_loss", signature, input, target, reduction)
-    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target = rt.distinct(input, target)
-    if rt.forward_mode():
-        return composed(input, target, alpha, beta, smooth)
-    if not torch.is_grad_enabled():
-        return forward(input, target, alpha, beta, smooth)[0]
-    return rt.apply(function, input, target, alpha, beta, smooth)[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _tversky_loss_forward(input, target, alpha, beta, smooth, reduction)[0]
+    return rt.apply(_TverskyLoss, input, target, alpha, beta, smooth, reduction)[0]

@@ -16,46 +16,22 @@ from . import _runtime as rt
 
 
 def _var_forward(A, dim, correction, keepdim):
-    if rt.unrecorded(A):
-        return _var_forward_in_place(A, dim, correction, keepdim)
+    reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)  # mu[*p,*q]
-    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
+    variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
+        A.shape[dim] - correction
+    )
     variance = (
         rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
     )
     return variance, mu
-
-
-def _var_forward_in_place(A, dim, correction, keepdim):
-    dtype = A.dtype
-    A = rt.widened(A)[0]
-    mu = A.mean(dim)  # mu[*p,*q]
-    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
-    variance = (
-        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
-    )
-    return variance, mu
-
-
-def _var_backward(ctx, G):
-    A, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, mu, G = rt.widened(A, mu, G)
-    G = G if keepdim else G.unsqueeze(dim)
-    grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
-    return grad_A, None, None, None
 
 
 class _Var(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _var_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_var_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -72,12 +48,15 @@ class _Var(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _var_backward(ctx, G)
-        A, _ = ctx.saved_tensors
+        A, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
+        if rt.unrecorded(G):
+            A, mu, G = rt.widened(A, mu, G)
+            G = G if keepdim else G.unsqueeze(dim)
+            grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
+            return grad_A, None, None, None
         A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)  # mu[*p,*q]

@@ -17,53 +17,23 @@ from . import _runtime as rt
 
 
 def _var_mean_forward(A, dim, correction, keepdim):
-    if rt.unrecorded(A):
-        return _var_mean_forward_in_place(A, dim, correction, keepdim)
+    reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
     mu = A.mean(dim)
-    variance = (A - mu.unsqueeze(dim)).square().sum(dim) / (A.shape[dim] - correction)
+    variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
+        A.shape[dim] - correction
+    )
     variance = (
         rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
     )
     mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
     return variance, mu
-
-
-def _var_mean_forward_in_place(A, dim, correction, keepdim):
-    dtype = A.dtype
-    A = rt.widened(A)[0]
-    mu = A.mean(dim)
-    variance = (A - mu.unsqueeze(dim)).square_().sum(dim) / (A.shape[dim] - correction)
-    variance = (
-        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
-    )
-    mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
-    return variance, mu
-
-
-def _var_mean_backward(ctx, G_variance, G_mu):
-    A, mu = ctx.saved_tensors
-    dim = ctx.dim
-    correction = ctx.correction
-    keepdim = ctx.keepdim
-    A, mu, G_variance, G_mu = rt.widened(A, mu, G_variance, G_mu)
-    G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
-    mu = mu if keepdim else mu.unsqueeze(dim)
-    G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-    A_minus_mu_G_variance = (A - mu).mul_(2 * G_variance / (A.shape[dim] - correction))
-    grad_A = A_minus_mu_G_variance.add_(
-        (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim)
-    )
-    return grad_A, None, None, None
 
 
 class _VarMean(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, dim, correction, keepdim):
-        return _var_mean_forward(A, dim, correction, keepdim)
+    forward = staticmethod(_var_mean_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -76,20 +46,19 @@ class _VarMean(Function):
 
     @staticmethod
     def backward(ctx, G_variance, G_mu):
-        if rt.unrecorded(G_variance, G_mu):
-            return _var_mean_backward(ctx, G_variance, G_mu)
         A, mu = ctx.saved_tensors
         dim = ctx.dim
         correction = ctx.correction
         keepdim = ctx.keepdim
         A, mu, G_variance, G_mu = rt.widened(A, mu, G_variance, G_mu)
+        reuse = rt.reuse(G_variance, G_mu)
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-        G_variance_A_minus_mu = 2 * G_variance / (A.shape[dim] - correction) * (A - mu)
-        grad_A = (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(
-            dim
-        ) + G_variance_A_minus_mu
+        A_G_variance = reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction))
+        grad_A = reuse.add(
+            A_G_variance, (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim)
+        )
         return grad_A, None, None, None
 
 

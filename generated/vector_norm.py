@@ -20,56 +20,21 @@ from . import _runtime as rt
 
 
 def _vector_norm_forward(A, ord, dim, keepdim):
-    if rt.unrecorded(A):
-        return _vector_norm_forward_in_place(A, ord, dim, keepdim)
+    reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    total = (A.abs() ** ord).sum(dim)  # total[*p,*q]
+    total = reuse.pow(A.abs(), ord).sum(dim)  # total[*p,*q]
     total_nonzero = total != 0
     F = torch.where(
-        total_nonzero, torch.where(total_nonzero, total, 1) ** rt.ieee_divide(1, ord), 0
+        total_nonzero, rt.guarded(total, total_nonzero, 1) ** rt.ieee_divide(1, ord), 0
     )
     F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
-
-
-def _vector_norm_forward_in_place(A, ord, dim, keepdim):
-    dtype = A.dtype
-    A = rt.widened(A)[0]
-    total = A.abs().pow_(ord).sum(dim)  # total[*p,*q]
-    total_nonzero = total != 0
-    F = torch.where(total_nonzero, total ** rt.ieee_divide(1, ord), 0)
-    F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
-    return F, total
-
-
-def _vector_norm_backward(ctx, G):
-    A, total = ctx.saved_tensors
-    ord = ctx.ord
-    dim = ctx.dim
-    keepdim = ctx.keepdim
-    A, total, G = rt.widened(A, total, G)
-    G = G if keepdim else G.unsqueeze(dim)
-    ord_nonzero = ord != 0
-    total_and_ord_nonzero = (total != 0) & ord_nonzero
-    total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-        rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-    )
-    abs_A_to_ord_G_total = (
-        A.abs().pow_(ord - 1).mul_(G * total_to_ord_nonzero.unsqueeze(dim))
-    )
-    grad_A = rt.keep_where_(
-        abs_A_to_ord_G_total.mul_(A.sign()), total_and_ord_nonzero.unsqueeze(dim)
-    )
-    return grad_A, None, None, None
 
 
 class _VectorNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(A, ord, dim, keepdim):
-        return _vector_norm_forward(A, ord, dim, keepdim)
+    forward = staticmethod(_vector_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -86,12 +51,26 @@ class _VectorNorm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 4
-        if rt.unrecorded(G):
-            return _vector_norm_backward(ctx, G)
-        A, _ = ctx.saved_tensors
+        A, total = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
+        if rt.unrecorded(G):
+            A, total, G = rt.widened(A, total, G)
+            G = G if keepdim else G.unsqueeze(dim)
+            ord_nonzero = ord != 0
+            total_and_ord_nonzero = (total != 0) & ord_nonzero
+            total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+                rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+            )
+            abs_A_to_ord_G_total = (
+                A.abs().pow_(ord - 1).mul_(G * total_to_ord_nonzero.unsqueeze(dim))
+            )
+            grad_A = rt.keep_where_(
+                abs_A_to_ord_G_total.mul_(A.sign()),
+                total_and_ord_nonzero.unsqueeze(dim),
+            )
+            return grad_A, None, None, None
         A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
         abs_A = A.abs()

@@ -35,36 +35,9 @@ def _weight_norm_forward(v, g, dim):
     return output, norm
 
 
-def _weight_norm_backward(ctx, G):
-    v, g, norm = ctx.saved_tensors
-    p_shape = ctx.p_shape
-    q_shape = ctx.q_shape
-    v_shape = ctx.v_shape
-    v, g, norm, G = rt.widened(v, g, norm, G)
-    grad_v = grad_g = None
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
-    G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
-    sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
-    if ctx.needs_input_grad[0]:
-        sum_of_G_v_over_norm = sum_of_G_v / norm.square().unsqueeze(1)
-        grad_v = (
-            torch.addcmul(G, sum_of_G_v_over_norm, v, value=-1)
-            .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
-            .reshape(v_shape)
-        )
-    if ctx.needs_input_grad[1]:
-        grad_g = sum_of_G_v.squeeze((0, 2)) / norm
-    return grad_v, grad_g, None
-
-
 class _WeightNorm(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(v, g, dim):
-        return _weight_norm_forward(v, g, dim)
+    forward = staticmethod(_weight_norm_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -77,21 +50,35 @@ class _WeightNorm(Function):
         q_shape = v.shape[dim_axis + 1 :]
         ctx.p_shape = p_shape
         ctx.q_shape = q_shape
-        ctx.v_shape = v.shape
         ctx.save_for_backward(v, g if ctx.needs_input_grad[0] else None, norm)
 
     @staticmethod
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        if rt.unrecorded(G):
-            return _weight_norm_backward(ctx, G)
-        v, g, _ = ctx.saved_tensors
+        v, g, norm = ctx.saved_tensors
         p_shape = ctx.p_shape
         q_shape = ctx.q_shape
-        v_shape = ctx.v_shape
-        v, g, G = rt.widened(v, g, G)
+        v_shape = v.shape
         grad_v = grad_g = None
+        if rt.unrecorded(G):
+            v, g, norm, G = rt.widened(v, g, norm, G)
+            p_size = math.prod(p_shape)
+            q_size = math.prod(q_shape)
+            v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
+            G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
+            sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
+            if ctx.needs_input_grad[0]:
+                sum_of_G_v_over_norm = sum_of_G_v / norm.square().unsqueeze(1)
+                grad_v = (
+                    torch.addcmul(G, sum_of_G_v_over_norm, v, value=-1)
+                    .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
+                    .reshape(v_shape)
+                )
+            if ctx.needs_input_grad[1]:
+                grad_g = sum_of_G_v.squeeze((0, 2)) / norm
+            return grad_v, grad_g, None
+        v, g, G = rt.widened(v, g, G)
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         v = v.reshape((p_size, v_shape[len(p_shape)], q_size))

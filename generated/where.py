@@ -23,10 +23,7 @@ def _where_forward(condition, input, other):
 
 class _Where(Function):
     generate_vmap_rule = True
-
-    @staticmethod
-    def forward(condition, input, other):
-        return _where_forward(condition, input, other)
+    forward = staticmethod(_where_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, result):

@@ -26,7 +26,6 @@ from derive.lowering.forward import Forward, forward_of
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, float_axes, noted_patterns, short_axes
 from derive.lowering.saved_values import Offer, Statistics
-from derive.notation.operation import Choice
 from derive.program.program import Program, with_first_order
 from derive.program.torch_ops import count
 
@@ -127,13 +126,12 @@ class _Planner:
     def lowered(self) -> Lowered:
         """Return the program: all bodies and what they save."""
         first, plain, made = self._in_orders()
-        forward, chosen = self.body, self._has_choice()
+        forward = self.body
         if made.statistics:
             display_name = self.given.lets.display_name
             said = {display_name(name): name for name in self.forward.offered.values}
             forward = self.forward.body([said[name] for name in made.statistics])
-        if self.forward.scope.results or (chosen and made.statistics):
-            # If one option of a choice has such a body, every option returns its outputs alone.
+        if self.forward.scope.results:
             composed = forward_of(self.every, [self.ahead]).body()
             made = replace(made, composed=composed.lines, composed_precision=composed.precision)
         patterns = noted_patterns(self.forward.scope, self.given.lets)
@@ -146,9 +144,6 @@ class _Planner:
             log={"forward": forward.log, **made.log},
         )
         return Lowered(made, self.given, self.every, self.forward, self.body, first, plain)
-
-    def _has_choice(self) -> bool:
-        return any(isinstance(p, Choice) for p in self.given.border.op.parameters)
 
     def _first_order(self, offered: Offer) -> Program:
         """Return the backward with kernels, which reads what is offered."""

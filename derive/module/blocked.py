@@ -81,8 +81,7 @@ class _BlockedClass:
     """Template fields of an autograd.Function."""
 
     name: str
-    signature: tuple[str, ...]
-    call: tuple[str, ...]
+    forward: tuple[str, ...]
     outcome: str
     setup: tuple[str, ...]
     backward_signature: tuple[str, ...]
@@ -97,14 +96,12 @@ class _BlockedLines:
     forward: tuple[str, ...]
     classes: tuple[_BlockedClass, ...]
     composed: tuple[str, ...] = ()
-    in_place: tuple[str, ...] = ()
-    first_order: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield all lines of computation."""
         yield from self.forward
         for c in self.classes:
-            yield from (*c.call, *c.setup, *c.backward_signature, *c.backward)
+            yield from (*c.forward, *c.setup, *c.backward_signature, *c.backward)
 
 
 @dataclass(frozen=True)
@@ -190,18 +187,20 @@ def _blocked_class_fields(op: Operation, v: BlockedVariant) -> _BlockedClass:
     name, forward = function_names(op, v.option)
     more = ["formed"] if driver.is_formed else []
     given = [*driver.inputs, *driver.parameters, "block"]
-    call = call_lines(f"return {forward}(", given, ")", 8)
+    whole: tuple[str, ...] = (f"    forward = staticmethod({forward})",)
     if more:
+        call = call_lines(f"return {forward}(", given, ")", 8)
         formed = [*given, *driver.formed_arguments()]
         made = call_lines(f"return {driver.prefix}_formed(", formed, ")", 12)
         made = [*driver.dtypes(backward=True, indent=12), *made]
         call = ["if formed is not None:", *indented(made, 4), *call]
+        start = call_lines("def forward(", [*given, *more], "):", 4)
+        whole = ("", *indented(["@staticmethod", *start], 4), *indented(call, 8))
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
     exact = any(multiplies(_program_lines(s.program)) for s in driver.stages)
     return _BlockedClass(
         name=name,
-        signature=indented(call_lines("def forward(", [*given, *more], "):", 4), 4),
-        call=indented(call, 8),
+        forward=whole,
         outcome=_outcome(driver),
         setup=indented(_blocked_setup(driver), 8),
         backward_signature=backward_signature(cotangents, exact),

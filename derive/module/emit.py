@@ -19,6 +19,7 @@ from derive.module.function_codegen import (
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented
 from derive.module.public import declared, docstring, entry_lines, result_type
+from derive.module.reduced import with_parameter
 from derive.module.runtime import imports_of
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment
@@ -60,7 +61,8 @@ def emit(
 ) -> str:
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
-    functions = tuple(_Option(function_of(op, v), dual_of(op, v)) for v in variants)
+    called = with_parameter(op) if variants[0].reductions else op
+    functions = tuple(_Option(function_of(called, v), dual_of(called, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
@@ -97,6 +99,10 @@ def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
 
 def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
+    if variants[0].reductions is not None:
+        choice = next(p for p in op.parameters if isinstance(p, Choice))
+        options = ", ".join(f'"{option}"' for option, _ in choice.outputs)
+        return [f"_OPTIONS = {options}", "", ""]
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]
@@ -127,12 +133,12 @@ def _public_body(
     lines = entry_lines(code, checks)
     function, *own, forward = _option_functions(op, variants[0])
     for p in op.parameters:
-        if isinstance(p, Choice):
+        if isinstance(p, Choice) and variants[0].reductions is None:
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
             function, forward = "function", "forward"
             lines.append(f"{', '.join([function, *own, forward, *other])} = _OPTIONS[{p.name}]")
-    given = arguments(op)
+    given = arguments(with_parameter(op) if variants[0].reductions else op)
     if variants[0].program.rearranges:
         return lines + call_lines(f"return {forward}(", given, ")", 4)
     tensors = [t.name for t in op.inputs]
@@ -141,26 +147,30 @@ def _public_body(
         lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
     for name in own:
         lines.append("if rt.forward_mode() and not torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in _return_outputs(variants, f"{name}.apply", given, 8)]
+        lines += [
+            f"    {line}" for line in _return_outputs(op, variants, f"{name}.apply", given, 8)
+        ]
     silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])
         lines.append(f"if {tangents}:")
-        lines += [f"    {line}" for line in call_lines(f"return {composed}(", given, ")", 8)]
+        lines += [f"    {line}" for line in _return_outputs(op, variants, composed, given, 8)]
         tests = [silent]
     else:
         tests = [silent, tangents]
     lines.append(f"if {' or '.join(tests)}:")
-    lines += [f"    {line}" for line in _return_outputs(variants, forward, given, 8)]
-    lines += _return_outputs(variants, "rt.apply", [function, *given], 4)
+    lines += [f"    {line}" for line in _return_outputs(op, variants, forward, given, 8)]
+    lines += _return_outputs(op, variants, "rt.apply", [function, *given], 4)
     return lines
 
 
 def _return_outputs(
-    variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
+    op: Operation, variants: Sequence[Variant], function: str, given: Sequence[str], indent: int
 ) -> list[str]:
     """Return lines that return the outputs of a call, without any saved statistics."""
     more = [bool(v.program.statistics) for v in variants]
+    if function in ("composed", *(composed_name(op, v) for v in variants if v.program.composed)):
+        more = [n and not v.program.composed for n, v in zip(more, variants, strict=True)]
     if all(more):
         n = len(variants[0].program.outputs)
         end = "[0]" if n == 1 else f"[:{n}]"

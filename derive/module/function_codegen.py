@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from derive.module.arguments import in_turn
 from derive.module.pretty_printer import (
@@ -13,16 +14,29 @@ from derive.module.pretty_printer import (
     formatted_statement,
     indented,
 )
+from derive.module.reduced import Reductions
 from derive.notation.operation import Choice, Operation
 from derive.program.aliasing import gradients_apart
 from derive.program.cse import Line
 from derive.program.dataflow import live_in
-from derive.program.gradient_predication import conditions
+from derive.program.gradient_predication import Needs, conditions
 from derive.program.mixed_precision import Precision, multiplies
-from derive.program.program import BackwardLine, Program, Tangent
+from derive.program.program import Program, Tangent
 from derive.program.roundings import Roundings
-from derive.program.torch_ir import names_in, subexpressions
+from derive.program.torch_ir import (
+    Attribute,
+    Code,
+    Conditional,
+    FunctionCall,
+    Name,
+    names_in,
+    subexpressions,
+    text,
+)
 from derive.program.torch_ops import torch_op
+
+Body = list[tuple[Line, Needs]]
+"""The lines of a backward, and the inputs whose gradients need each."""
 
 KEPT_SHAPE = "output_shape"
 """The ctx attribute with the shape of an output whose cotangent may be None."""
@@ -36,6 +50,8 @@ class Variant:
     program: Program
     tangent: Tangent | None = None
     """Its own forward mode, if torch's would be wrong."""
+    reductions: Reductions | None = None
+    """All options, if they are reductions of one equation."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +59,7 @@ class _Class:
     """Template fields of an autograd.Function."""
 
     name: str
-    signature: tuple[str, ...]
-    call: tuple[str, ...]
+    forward: tuple[str, ...]
     outcome: str
     setup: tuple[str, ...]
     backward_signature: tuple[str, ...]
@@ -59,27 +74,24 @@ class Lines:
     forward: tuple[str, ...]
     composed: tuple[str, ...]
     """The forward that torch itself differentiates, if it differs."""
-    in_place: tuple[str, ...]
-    """The forward that may overwrite its temporaries, if it differs."""
-    first_order: tuple[str, ...]
-    """The backward without a graph, if it differs."""
     classes: tuple[_Class, ...]
 
     def lines(self) -> Iterator[str]:
         """Yield all lines of computation."""
-        yield from (*self.forward, *self.composed, *self.in_place, *self.first_order)
+        yield from (*self.forward, *self.composed)
         for c in self.classes:
             yield from (*c.setup, *c.backward_signature, *c.backward)
 
 
-def _camel(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return a name of words joined by _ as one of words that begin with capitals."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def function_names(op: Operation, option: str | None) -> tuple[str, str]:
     """Return (class, forward function) of one option."""
     suffix = "" if option is None else f"_{option}"
-    return f"_{_camel(op.name)}{_camel(suffix)}", f"_{op.name}{suffix}_forward"
+    return f"_{camel_case(op.name)}{camel_case(suffix)}", f"_{op.name}{suffix}_forward"
 
 
 def arguments(op: Operation) -> list[str]:
@@ -92,31 +104,29 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
     results = (*program.outputs, *program.statistics)
     _, name = function_names(op, variant.option)
-    forward = _forward_body(op, program.forward, program.forward_precision, results)
-    in_place: tuple[str, ...] = ()
-    if program.forward_in_place:
-        other = f"{name}_in_place"
-        start = call_lines(f"def {other}(", arguments(op), "):", 0)
-        own = _forward_body(op, program.forward_in_place, program.forward_precision, results)
-        in_place = (*start, *own, "", "")
-        test = call_lines("if rt.unrecorded(", [t.name for t in op.inputs], "):", 4)
-        handed = call_lines(f"return {other}(", arguments(op), ")", 8)
-        forward = (*indented([*test, *(f"    {line}" for line in handed)], 4), *forward)
+    reducer = [] if variant.reductions is None else _reducer(op, variant.reductions)
     return Lines(
-        signature=tuple(call_lines(f"def {name}(", arguments(op), "):", 0)),
-        forward=forward,
-        in_place=in_place,
+        signature=(*reducer, *call_lines(f"def {name}(", arguments(op), "):", 0)),
+        forward=_forward_body(op, program.forward, program.forward_precision, results),
         composed=_composed_function(op, variant),
-        first_order=_first_order(op, variant),
         classes=() if program.rearranges else (_function_class(op, variant),),
     )
+
+
+def _reducer(op: Operation, r: Reductions) -> list[str]:
+    """Return the function of the chosen reduction."""
+    x = Name(r.equation)
+    lines = [f"def {r.function(op)}({x.id}, {r.choice}):"]
+    for option, reduction in r.others.items():
+        lines += [f"    if {text(r.test(option))}:", f"        return {text(reduction.of(x))}"]
+    return [*lines, f"    return {x.id}", "", ""]
 
 
 def _forward_body(
     op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the body of a function that computes ``results``."""
-    forward = _dtypes(op, precision)
+    forward = _reused_memory(body, [t.name for t in op.inputs], 4) + _dtypes(op, precision)
     exact = precision.multiplies_wide
     indent = 8 if exact else 4
     made = cast_inputs(precision, indent)
@@ -129,6 +139,14 @@ def _forward_body(
         made += return_statement(results, indent)
     forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, 4)
+
+
+def _reused_memory(lines: Sequence[Line], tensors: Sequence[str], indent: int) -> list[str]:
+    """Return the line that decides whether temporaries of a body are overwritten."""
+    codes = (part for line in lines for part in subexpressions(line.code))
+    if not any(isinstance(c, FunctionCall) and c.name.startswith("reuse.") for c in codes):
+        return []
+    return call_lines("reuse = rt.reuse(", tensors, ")", indent)
 
 
 def _composed_function(op: Operation, variant: Variant) -> tuple[str, ...]:
@@ -160,16 +178,24 @@ def _dtypes(op: Operation, precision: Precision) -> list[str]:
     if precision.has_products:
         lines += call_lines("low = rt.autocast_product(", floats, ")", 4)
     if "dtype" in precision.names:
-        lines += dtype_lines("dtype", floats, precision.listed, 4)
+        lines += dtype_lines("dtype", floats, precision.listed, 4, precision.listed_where)
     return lines
 
 
-def dtype_lines(name: str, floats: Sequence[str], listed: bool, indent: int) -> list[str]:
-    """Return the lines that compute the dtype of a result; ``listed`` as under autocast."""
-    if len(floats) == 1 and not listed:
-        return [f"{name} = {floats[0]}.dtype"]
-    function = "rt.autocast_float32" if listed else "rt.promoted"
-    return call_lines(f"{name} = {function}(", floats, ")", indent)
+def dtype_lines(
+    name: str, floats: Sequence[str], listed: bool, indent: int, where: Code | None = None
+) -> list[str]:
+    """Return the lines that compute the dtype of a result; ``listed`` as under autocast.
+
+    ``where`` is the test that decides this at run time.
+    """
+    given = tuple(map(Name, floats))
+    plain: Code = FunctionCall("rt.promoted", given)
+    code: Code = Attribute(given[0], "dtype") if len(given) == 1 else plain
+    if listed:
+        wide = FunctionCall("rt.autocast_float32", given)
+        code = wide if where is None else Conditional(where, wide, code)
+    return formatted_statement(f"{name} = ", code, indent)
 
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:
@@ -208,30 +234,13 @@ def unpacked_call(
     return call_lines(f"{left} = {function}(", arguments, ")", indent)
 
 
-def _first_order(op: Operation, variant: Variant) -> tuple[str, ...]:
-    """Return the function of the backward without a graph, or ()."""
-    program = variant.program
-    if not program.first_order or program.rearranges:
-        return ()
-    name = _first_name(op, variant.option)
-    lines = call_lines(f"def {name}(", ["ctx", *_existing_cotangents(program)], "):", 0)
-    body = _gradient_body(op, program, program.first_order, program.first_order_precision, 4)
-    return (*lines, *indented(body, 4), "", "")
-
-
-def _first_name(op: Operation, option: str | None) -> str:
-    _, forward = function_names(op, option)
-    return forward.removesuffix("forward") + "backward"
-
-
 def _function_class(op: Operation, variant: Variant) -> _Class:
     program = variant.program
     name, forward = function_names(op, variant.option)
     lines = [x.line for x in (*program.backward, *program.first_order)]
     return _Class(
         name=name,
-        signature=indented(call_lines("def forward(", arguments(op), "):", 4), 4),
-        call=indented(call_lines(f"return {forward}(", arguments(op), ")", 8), 8),
+        forward=(f"    forward = staticmethod({forward})",),
         outcome=outcome_of(op, program),
         setup=indented(_setup_context_lines(op, program), 8),
         backward_signature=backward_signature(_cotangents(program), multiplies(lines)),
@@ -283,8 +292,11 @@ def may_be_none(program: Program) -> bool:
 def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     """Return the lines of setup_context: parameters and shapes on ctx, tensors saved."""
     saved = {s.name for s in program.saved}
-    read = {*saved, *program.kept_parameters, *program.kept_shapes}
-    read |= {name for line in program.setup for name in names_in(line.code)}
+    again = _shapes_of_saved(op, program)
+    setup = [line for line in program.setup if line.name not in again]
+    shapes = [name for name in program.kept_shapes if f"{name}_shape" not in again]
+    read = {*saved, *program.kept_parameters, *shapes}
+    read |= {name for line in setup for name in names_in(line.code)}
     product = program.backward_precision.has_products or program.first_order_precision.has_products
     read |= set(floats_of(op)) if product else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
@@ -302,13 +314,13 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
         lines.append("ctx.set_materialize_grads(False)")
     if program.pulled:
         lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
-    lines += [s for line in program.setup for s in assigned(line, 8)]
+    lines += [s for line in setup for s in assigned(line, 8)]
     if product:
         lines += call_lines("ctx.low = rt.autocast_product(", floats_of(op), ")", 8)
     kept = (*program.kept_parameters, *program.kept_groups)
-    lines += [f"ctx.{name} = {name}" for name in kept]
+    lines += [f"ctx.{name} = {name}" for name in kept if name not in again]
     absent = {t.name for t in op.inputs if t.default is not None}
-    for name in program.kept_shapes:
+    for name in shapes:
         shape = f"{name}.shape"
         shape = f"None if {name} is None else {shape}" if name in absent else shape
         lines.append(f"ctx.{name}_shape = {shape}")
@@ -356,60 +368,121 @@ def _unpack(names: Sequence[str], source: str) -> str:
 
 
 def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
-    """Return the lines of backward, which calls the first-order version if no graph is needed."""
+    """Return the lines of backward: of first order by other calls, else of any order."""
     program = variant.program
     lines = []
     if may_be_none(program):
         every = [*_existing_cotangents(program), *program.pulled.values()]
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
         lines += [f"if {test}:", f"    {_no_gradient(op)}"]
-    if program.first_order:
-        codes = (part for x in program.first_order for part in subexpressions(x.line.code))
-        fused = any(torch_op(code).fused for code in codes)
-        tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
-        start, end = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
-        start = "rt.compiles() or " if fused and not tests else start
-        lines += call_lines(
-            f"if {''.join(tests)}{start}rt.unrecorded(", _existing_cotangents(program), f"{end}:", 8
+    bodies = [
+        ([(x.line, x.needs) for x in gradients_apart(program, body)], precision)
+        for body, precision in (
+            (program.first_order, program.first_order_precision),
+            (program.backward, program.backward_precision),
         )
-        name = _first_name(op, variant.option)
-        made = call_lines(f"return {name}(", ["ctx", *_existing_cotangents(program)], ")", 12)
-        lines += [f"    {line}" for line in made]
+    ]
+    none = _all_none(list(program.gradients.values()), 8) if len(program.gradients) > 1 else []
+    first_reads, later_reads = (set(live_in([x for x, _ in body])) for body, _ in bodies)
+    lines += _saved_tensors(program, first_reads | later_reads, 8)
+    (first, first_precision), (later, later_precision) = bodies
+    casts = _cast_entry(later_precision, 8)
+    if not program.first_order:
+        lines += _kept_values(op, program, later_reads)
+    else:
+        shared = casts == _cast_entry(first_precision, 8) and not program.pulled
+        before = _common_start(first, later, program) if shared else []
+        known = first_reads | later_reads if before else first_reads
+        lines += _kept_values(op, program, known)
+        lines += [*casts, *none] if shared else none
+        lines += [s for line, _ in before for s in assigned(line, 8)]
+        first, later = first[len(before) :], later[len(before) :]
+        lines += _first_order_test(program)
+        own = [] if shared else _cast_entry(first_precision, 12)
+        lines += indented([*own, *_gradient_lines(op, program, first, 12)], 4)
+        lines += _kept_values(op, program, later_reads - known)
+        casts, none = ([] if shared else casts), []
     if program.pulled:
         (given,) = _existing_cotangents(program)
-        first, *others = program.pulled.values()
-        like = f"next(g for g in ({', '.join((first, *others))}) if g is not None)"
-        like = like if others else first
+        statistic, *others = program.pulled.values()
+        like = f"next(g for g in ({', '.join((statistic, *others))}) if g is not None)"
+        like = like if others else statistic
         lines += [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
-    return lines + _gradient_body(op, program, program.backward, program.backward_precision, 8)
+    return [*lines, *casts, *none, *_gradient_lines(op, program, later, 8)]
 
 
-def _gradient_body(
-    op: Operation, program: Program, body: Sequence[BackwardLine], precision: Precision, indent: int
-) -> list[str]:
-    """Return the unpacked saved values, each gradient under its predicate, and the results."""
-    backward = [(entry.line, entry.needs) for entry in gradients_apart(program, body)]
-    read = live_in([x for x, _ in backward])
+def _common_start(first: Body, later: Body, program: Program) -> Body:
+    """Return the lines that both bodies begin with, for all gradients."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, later, strict=False))
+    every = set(program.gradients)
+    return [line for line, _ in takewhile(lambda pair: set(pair[0][1]) == every, same)]
+
+
+def _first_order_test(program: Program) -> list[str]:
+    """Return the head of the first-order part: no graph of the gradients is recorded."""
+    codes = (part for x in program.first_order for part in subexpressions(x.line.code))
+    fused = any(torch_op(code).fused for code in codes)
+    tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
+    start, end = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
+    start = "rt.compiles() or " if fused and not tests else start
+    return call_lines(
+        f"if {''.join(tests)}{start}rt.unrecorded(", _existing_cotangents(program), f"{end}:", 8
+    )
+
+
+def _saved_tensors(program: Program, read: set[str], indent: int) -> list[str]:
+    """Return the lines that unpack the saved tensors."""
     lines = []
     saved = [s.name for s in program.saved]
     if read.intersection(saved):
         wanted = [name if name in read else "_" for name in saved]
         lines += _unpacked_all(wanted, "ctx.saved_tensors", indent)
+    return lines
+
+
+def _kept_values(op: Operation, program: Program, read: set[str]) -> list[str]:
+    """Return the lines that read parameters and shapes, those of saved tensors from these."""
+    again = _shapes_of_saved(op, program)
     kept = (*program.kept_parameters, *program.kept_groups)
-    lines += [f"{name} = ctx.{name}" for name in kept if name in read]
-    shapes = [f"{name}_shape" for name in program.kept_shapes]
-    lines += [f"{name} = ctx.{name}" for name in shapes if name in read]
-    if precision.has_products:
-        lines.append("low = ctx.low")
-    lines += cast_inputs(precision, indent)
+    kept += tuple(f"{name}_shape" for name in program.kept_shapes)
+    lines = [f"{name} = ctx.{name}" for name in kept if name in read and name not in again]
+    wanted = set(read)
+    for name in reversed(again):
+        wanted |= set(names_in(again[name])) if name in wanted else set()
+    codes = (Line(name, code) for name, code in again.items() if name in wanted)
+    return lines + [s for line in codes for s in assigned(line, 8)]
+
+
+def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
+    """Return the shapes that need not be kept: they are read from tensors that are always saved."""
+    entries = _saved_entries(op, program)
+    known = {t.name for t in op.inputs if t.default is None and t.name in entries}
+    found: dict[str, Code] = {}
+    for line in program.setup:
+        if set(names_in(line.code)) <= {*known, *found}:
+            found[line.name] = line.code
+    shapes = {f"{n}_shape": Attribute(Name(n), "shape") for n in program.kept_shapes if n in known}
+    return found | shapes
+
+
+def _cast_entry(precision: Precision, indent: int) -> list[str]:
+    """Return the lines that cast what a backward reads to its dtypes."""
+    low = ["low = ctx.low"] if precision.has_products else []
+    return low + cast_inputs(precision, indent)
+
+
+def _gradient_lines(
+    op: Operation, program: Program, backward: Sequence[tuple[Line, Needs]], indent: int
+) -> list[str]:
+    """Return the lines of each gradient under its predicate, and the results."""
+    reads = [line for line, _ in backward]
+    lines = _reused_memory(reads, _existing_cotangents(program), indent)
     places = {t.name: n for n, t in enumerate(op.inputs)}
     every = {name for x, _ in backward for name in (x.name, *names_in(x.code))}
     taken = {op.name, *places, *every}
     asked = conditions(backward, program.gradients, places, taken)
     for name, alternatives in asked.names:
         lines += _any_of(f"{name} = ", alternatives, "", indent)
-    if len(program.gradients) > 1:
-        lines += _all_none(list(program.gradients.values()), indent)
     open_condition: tuple[str, ...] = ()
     for line, needs in backward:
         condition = asked.of[needs]

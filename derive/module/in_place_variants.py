@@ -1,8 +1,9 @@
-"""Forward and backward without a graph, which reuse the memory of their own temporaries.
+"""Bodies that reuse the memory of their own temporaries.
 
-A backward gets an in-place version if it has a first-order version already, or if at least two
-results need no new memory. A forward gets one if some result needs no new memory whichever branches
-run, or if a tensor is added to a matrix product in one call.
+A first-order backward always does. All other bodies may be differentiated, and reuse memory where
+that is not so at run time: a backward if at least two results need no new memory, and a forward if
+some result needs none whichever branches run, or if a tensor is added to a matrix product in one
+call.
 """
 
 from __future__ import annotations
@@ -16,38 +17,40 @@ from derive.cost.size_formula import degree
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types, result_types, tensor_types
-from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings
+from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings, always, where_allowed
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
-from derive.program.shape_rules import Shape, elements
+from derive.program.shape_rules import Shape, TensorType, elements
 from derive.program.torch_ir import names_in
 from derive.program.types import ABSENT, Types
 
 _WORTH = 2
-"""Minimum number of results without new memory for a separate backward."""
+"""Minimum number of results without new memory for a backward of any order."""
 
 _OPTIONAL = 4
 """At most this many optional tensors: 2**n variants are analyzed."""
 
 
-def with_in_place(op: Operation, program: Program) -> Program:
-    """Return the program with in-place bodies where they pay off."""
+def with_in_place(op: Operation, program: Program, number: str | None = None) -> Program:
+    """Return the program whose bodies reuse memory where that pays off.
+
+    ``number`` is a cotangent that may have no axes.
+    """
     optional = [t.name for t in op.inputs if t.default is not None]
     if program.rearranges or len(optional) > _OPTIONAL:
         return program
     body = program.first_order or program.backward
-    own = _Own(op, program, optional)
+    own = _Own(op, program, optional, number)
     if body:
         saved, entries = own.backward(body)
         if program.first_order:
             program = replace(program, first_order=entries)
         elif saved.allocations >= _WORTH:
-            precision = program.backward_precision
-            program = replace(program, first_order=entries, first_order_precision=precision)
+            program = replace(program, backward=entries)
     saved, lines = own.forward()
     worth = saved.certain or saved.fused
-    return replace(program, forward_in_place=lines) if worth else program
+    return replace(program, forward=lines) if worth else program
 
 
 def grouped(op: Operation, program: Program) -> set[str]:
@@ -61,8 +64,10 @@ def grouped(op: Operation, program: Program) -> set[str]:
 class _Own:
     """The in-place bodies of one program, for each combination of absent optional tensors."""
 
-    def __init__(self, op: Operation, program: Program, optional: Sequence[str]) -> None:
-        self.op, self.program, self.optional = op, program, optional
+    def __init__(
+        self, op: Operation, program: Program, optional: Sequence[str], number: str | None
+    ) -> None:
+        self.op, self.program, self.optional, self.number = op, program, optional, number
         self.inputs = [t.name for t in op.inputs]
         types = tensor_types(op) | result_types(op, program)
         whole = (*self.inputs, *program.outputs, *program.statistics)
@@ -74,6 +79,7 @@ class _Own:
             [(x.line, x.needs) for x in body],
             backward_types(self.op, self.program),
             tuple(self.program.gradients.values()),
+            differentiable=not self.program.first_order,
         )
         return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
 
@@ -90,23 +96,30 @@ class _Own:
         return saved, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
 
     def _written(
-        self, entries: Sequence[Entry], given: Types, results: Sequence[str]
+        self,
+        entries: Sequence[Entry],
+        given: Types,
+        results: Sequence[str],
+        differentiable: bool = True,
     ) -> tuple[Savings, list[Entry]]:
         """Return what is saved, and the lines in place."""
-        entries = unguarded(entries, results)
+        entries = unguarded(entries, results, differentiable)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
             known = given.known | dict.fromkeys(missing, ABSENT)
             worlds.append(Types(given.letters, known))
+            if self.number in known:
+                worlds.append(Types(given.letters, known | {self.number: TensorType(())}))
         lines = [line for line, _ in entries]
-        reserved = {x.name for x in (*self.op.inputs, *self.op.parameters)}
+        reserved = {x.name for x in (*self.op.inputs, *self.op.parameters, *self.op.extents)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
             results=results,
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
+            write_over=where_allowed if differentiable else always,
             numbers={p.name for p in self.op.parameters},
             grouped=grouped(self.op, self.program),
         )

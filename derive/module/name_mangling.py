@@ -32,11 +32,11 @@ _IMPORTED = {
 
 _BUILTIN = (
     "OverflowError TypeError ValueError all any bool float getattr hasattr int isinstance len list "
-    "max min pow range slice staticmethod str super tuple type zip"
+    "max min pow range setattr slice staticmethod str super tuple type zip"
 ).split()
 
 _LOCAL = (
-    "ctx signature function dual forward composed given size axis low wide dtype apply "
+    "ctx signature function dual forward composed given reuse size axis low wide dtype apply "
     "boxed_grads_call clear_saved_tensors_on_access dirty_tensors mark_dirty "
     "mark_non_differentiable mark_shared_storage materialize_grads "
     "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "

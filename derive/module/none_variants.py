@@ -16,9 +16,11 @@ from fractions import Fraction
 
 from derive.algebra.expr import Num
 from derive.module.checks import constant_text, shape_of_absent
+from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
 from derive.program.argument_types import backward_types, forward_types
 from derive.program.cse import VALUE, Line, numbered, renumbered
+from derive.program.decided_tests import without_decided_tests
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
 from derive.program.none_specialization import (
@@ -93,6 +95,33 @@ def with_absent(op: Operation, program: Program) -> Program:
         setup=(*program.setup, *shapes),
         kept_groups=(*program.kept_groups, *kept),
         kept_shapes=tuple(t for t in program.kept_shapes if f"{t}_shape" not in kept),
+    )
+
+
+def with_decided_tests(op: Operation, program: Program) -> Program:
+    """Return the program without the tests that the bounds of the parameters decide."""
+    numbers = (p for p in op.parameters if isinstance(p, operation.Number))
+    bounds = {p.name: p.bounds for p in numbers if p.bounds}
+    if not bounds:
+        return program
+    results = (*program.outputs, *program.statistics)
+    gradients = tuple(program.gradients.values())
+
+    def whole(lines: Sequence[Line]) -> tuple[Line, ...]:
+        entries = [(line, ()) for line in lines]
+        return tuple(line for line, _ in without_decided_tests(entries, bounds, results))
+
+    def pulled(lines: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
+        entries = [(x.line, x.needs) for x in lines]
+        made = without_decided_tests(entries, bounds, gradients)
+        return tuple(BackwardLine(line, needs) for line, needs in made)
+
+    return replace(
+        program,
+        forward=whole(program.forward),
+        composed=whole(program.composed),
+        backward=pulled(program.backward),
+        first_order=pulled(program.first_order),
     )
 
 

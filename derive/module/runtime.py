@@ -23,19 +23,9 @@ FILE = "_runtime.py"
 IMPORT = "from . import _runtime as rt"
 
 _SECTIONS = (
-    *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "choices"),
-    *(
-        "views",
-        "positions",
-        "along",
-        "scans",
-        "ieee",
-        "norms",
-        "attention",
-        "tangents",
-        "blocks",
-        "explained",
-    ),
+    *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "reuse", "choices"),
+    *("views", "positions", "along", "scans", "ieee", "norms", "attention", "tangents", "blocks"),
+    "explained",
 )
 """The files of templates/helpers, in reading order."""
 
@@ -76,6 +66,12 @@ def runtime() -> str:
     return environment().get_template("runtime.py.jinja").render(sections=sections)
 
 
+@cache
+def plain_runtime() -> str:
+    """Return the functions that plain modules have copies of: some differ, in public calls."""
+    return f"{runtime()}\n\n{_section(template('helpers/plain.py'))['code']}\n"
+
+
 def _section(text: str) -> dict[str, Any]:
     """Return the remarks and the code of a file of functions."""
     tree = ast.parse(text)
@@ -103,13 +99,15 @@ def _definitions(text: str) -> Mapping[str, _Definition]:
     found = {}
     for n in ast.parse(text).body:
         match n:
-            case ast.FunctionDef(name) | ast.Assign([ast.Name(name)]):
+            case ast.FunctionDef("__getattr__"):
+                continue
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Assign([ast.Name(name)]):
                 found[name] = n, tuple(lines[n.lineno - 1 : n.end_lineno])
     return {
         name: _Definition(
             own,
             frozenset(t.string for t, _ in _names("\n".join(own))) & found.keys() - {name},
-            isinstance(n, ast.FunctionDef),
+            isinstance(n, ast.FunctionDef | ast.ClassDef),
         )
         for name, (n, own) in found.items()
     }

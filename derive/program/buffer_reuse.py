@@ -3,6 +3,8 @@
     part = e * c      part = e.mul_(c)
     a - rstd * x      a.addcmul_(rstd, x, value=-1)
 
+Code that may be differentiated decides at run time: ``reuse.mul(e, c)``.
+
 A tensor is overwritten if the lines themselves allocated it, if it certainly has the shape and
 dtype of the result, and if no later line and no result reads its memory. An allocation costs more
 than the arithmetic that fills it.
@@ -73,6 +75,8 @@ class InPlaceWriter:
     places: Mapping[str, int]
     taken: set[str]
     is_large: Callable[[Shape], bool]
+    write_over: Callable[[Code], Code] = lambda code: code
+    """Returns the final form of a call that overwrites an operand."""
     numbers: Collection[str] = ()
     """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
@@ -232,7 +236,7 @@ class InPlaceWriter:
         value = (Keyword("value", Literal("-1")),) if op == "-" else ()
         if self._may_write(total, code, memory, worlds) and not self._asked_of(memory):
             self.saved = self.saved.plus(2)
-            return MethodCall(x, "addcmul_", (left, right, *value)), memory
+            return self.write_over(MethodCall(x, "addcmul_", (left, right, *value))), memory
         if any(self._may_write(p, code, m, worlds) for p, m in ((a, one), (b, two))):
             self._before, self.saved = before, saved
             return None
@@ -259,7 +263,7 @@ class InPlaceWriter:
         if self._may_write(made.addend, code, memory, worlds) and not self._asked_of(memory):
             over = made.over(total, left, right, axes)
             if over is not None:
-                return over, memory
+                return self.write_over(over), memory
         return made.call(total, left, right, axes), self._aliases.fresh()
 
     def _is_float(self, code: Code, worlds: Sequence[Types]) -> bool:
@@ -287,6 +291,10 @@ class InPlaceWriter:
 
     def _over(self, code: Code, place: int, alone: bool) -> Code | None:
         """Return the code with its result written over an operand."""
+        made = self._in_place(code, place, alone)
+        return made and self.write_over(made)
+
+    def _in_place(self, code: Code, place: int, alone: bool) -> Code | None:
         match code:
             case Binary(op):
                 return _method_in_place(code, place, _METHODS[op])
@@ -337,6 +345,25 @@ class InPlaceWriter:
         name = numbered(VALUE, self.taken)
         self._before.append(Line(name, code, kept=False))
         return Name(name)
+
+
+def always(code: Code) -> Code:
+    """Return a call that overwrites an operand as it is, for code without a graph."""
+    return code
+
+
+def where_allowed(code: Code) -> Code:
+    """Return a call that overwrites an operand as one that does so only where it may.
+
+    x.mul_(y) is reuse.mul(x, y), and torch.softmax(x, 1, out=x) is reuse.softmax(x, 1).
+    """
+    match code:
+        case MethodCall(x, name, args):
+            return FunctionCall(f"reuse.{name.removesuffix('_')}", (x, *args))
+        case FunctionCall(name, (*args, Keyword(_, _))):
+            return FunctionCall(f"reuse.{name.rpartition('.')[2]}", tuple(args))
+    # A function of the runtime decides itself.
+    return code
 
 
 def _writable_operands(code: Code) -> tuple[int, ...]:

@@ -231,6 +231,8 @@ def _written_operand(code: Code) -> int | None:
             return 0
         case FunctionCall(name) if name.startswith("rt.") and name.endswith("_"):
             return 0
+        case FunctionCall(name) if name.startswith("reuse."):
+            return 0
         case FunctionCall(_, args):
             named = (n for n, a in enumerate(args) if isinstance(a, Keyword) and a.name in _RESULTS)
             return next(named, None)

@@ -3,7 +3,8 @@
     where(m, f(where(m, x, 1)), 0)  =  where(m, f(x), 0)
 
 for elementwise f: where m fails, the value is not selected. The guard only serves the derivative,
-which would be the product of 0, from the outer choice, and of an infinite slope.
+which would be the product of 0, from the outer choice, and of an infinite slope. Code that may be
+differentiated decides at run time: ``rt.guarded(x, m, 1)``.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ _ARITHMETIC = ("+", "-", "*", "/", "**")
 
 
 def unguarded(
-    entries: Sequence[tuple[Line, Needs]], results: Collection[str]
+    entries: Sequence[tuple[Line, Needs]], results: Collection[str], differentiable: bool = False
 ) -> list[tuple[Line, Needs]]:
     """Return the lines without such guards, and without dead lines.
 
-    ``results`` are the returned names.
+    ``results`` are the returned names. The guards of ``differentiable`` lines become conditional.
     """
     times = Counter(line.name for line, _ in entries)
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
-    read = _Read(once, results)
+    read = _Read(once, results, differentiable)
     lines = [line for line, _ in entries]
     made = []
     for n, masks in read.walk(lines):
@@ -62,9 +63,11 @@ def unguarded(
 class _Read(Backward[Masks]):
     """Removes guards; the use of a name are the masks under which all later lines read it."""
 
-    def __init__(self, once: Mapping[str, Code], results: Collection[str]) -> None:
+    def __init__(
+        self, once: Mapping[str, Code], results: Collection[str], differentiable: bool
+    ) -> None:
         super().__init__(dict.fromkeys(results, _EVERYWHERE), and_)
-        self.once = once
+        self.once, self.differentiable = once, differentiable
 
     def without(self, code: Code, masks: Masks) -> Code:
         """Return the code of a value that is read where all of the masks hold."""
@@ -76,7 +79,12 @@ class _Read(Backward[Masks]):
                 # A dropped tensor may contribute axes to the result.
                 plain = isinstance(other, Literal) and not isinstance(then, Literal)
                 if plain and self._follows(test, masks):
-                    return self.without(then, masks)
+                    kept = self.without(then, masks)
+                    if not self.differentiable:
+                        return kept
+                    return FunctionCall(
+                        "rt.guarded", (kept, self.without(test, _EVERYWHERE), other)
+                    )
                 then = self.without(then, masks | self._parts(test))
                 other = self.without(other, masks)
                 return FunctionCall(name, (self.without(test, _EVERYWHERE), then, other))

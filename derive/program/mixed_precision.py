@@ -62,6 +62,8 @@ class Precision:
     names: frozenset[str] = frozenset()
     """The dtype names that occur in the body."""
     listed: bool = False
+    listed_where: Code | None = None
+    """The test that decides it at run time, if one does."""
     returned: Mapping[str, Name] = field(default_factory=dict)
     """The dtypes to which outputs are rounded."""
     multiplies_wide: bool = False

@@ -72,7 +72,7 @@ class Program:
     forward_precision: Precision = PLAIN
     backward_precision: Precision = PLAIN
     first_order: tuple[BackwardLine, ...] = ()
-    """The backward for use without a graph, if it differs."""
+    """The backward for use without a graph, if it has other calls."""
     first_order_precision: Precision = PLAIN
     statistics: tuple[str, ...] = ()
     """Additional results of the forward, for the backward only."""
@@ -81,8 +81,6 @@ class Program:
     composed: tuple[Line, ...] = ()
     """The forward that torch itself differentiates, if it differs."""
     composed_precision: Precision = PLAIN
-    forward_in_place: tuple[Line, ...] = ()
-    """The forward that may overwrite its local tensors, if it differs."""
     log: Mapping[str, tuple[Logged, ...]] = field(default_factory=dict)
     """body -> its passes."""
     rearranges: bool = False

@@ -239,6 +239,7 @@ _ROWS = (
     _view("detach", shape_rules.like, free=False),
     _view("rt.no_view", shape_rules.like, Alias.SAME),
     TorchOp("rt.add_cotangent", shape_rules.like),
+    TorchOp("rt.guarded", shape_rules.like, alias=Alias.SAME),
     _view("rt.copied", shape_rules.like, Alias.SAME, free=False),
     TorchOp("dim", free=True, light=True),
     _reduces("sum"),
@@ -248,6 +249,9 @@ _ROWS = (
     *map(_reduces, ("prod", "max", "min", "amax", "amin")),
     *(_reduces(name, kind="int") for name in ("argmax", "argmin")),
     *(_reduces(name, kind="bool") for name in ("any", "all")),
+    _picks("_indexed"),
+    replace(_reduces("rt.sum_over"), alias=Alias.SAME),
+    replace(_reduces("rt.mean_over"), alias=Alias.SAME),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
     *map(_picks, ("gather", "rt.gather_if_any")),
     _picks("rt.gather", alias=Alias.FRESH_VIEW),
@@ -390,8 +394,8 @@ _SAID = {
     "joined_{0}": "cat stack",
     "lower_{0}": "tril",
     "upper_{0}": "triu",
-    "sum_of_{0}": "sum",
-    "mean_of_{0}": "mean",
+    "sum_of_{0}": "sum sum_over",
+    "mean_of_{0}": "mean mean_over",
     "norm_of_{0}": "vector_norm",
     "product_of_{0}": "prod",
     "max_of_{0}": "max amax",
@@ -447,7 +451,7 @@ def torch_op(code: Code) -> TorchOp:
             return _POWER
         case MethodCall(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
-        case FunctionCall(name) if name.startswith("torch."):
+        case FunctionCall(name) if name.startswith(("torch.", "reuse.")):
             return TORCH_OPS.get(name.rpartition(".")[2], ELEMENTWISE)
         case FunctionCall(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)

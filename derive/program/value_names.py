@@ -37,9 +37,9 @@ from derive.program.torch_ir import (
 )
 from derive.program.torch_ops import torch_op
 
-_MOST = 22
+_MOST = 20
 """Maximum letters of a name."""
-_MOST_OF_OPERAND = 16
+_MOST_OF_OPERAND = 14
 """Maximum letters of an operation in the name of another."""
 _SHORT = 12
 """Maximum letters of a generated name in another one."""
@@ -65,7 +65,6 @@ class Names:
             program,
             forward=self.in_lines(program.forward, fixed, numbers),
             composed=self.in_lines(program.composed, fixed, numbers),
-            forward_in_place=self.in_lines(program.forward_in_place, fixed, numbers),
             backward=self.in_entries(program.backward, fixed, numbers),
             first_order=self.in_entries(program.first_order, fixed, numbers),
         )

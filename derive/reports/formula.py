@@ -204,7 +204,6 @@ def program_lines(program: Program) -> tuple[str, ...]:
     """Return the lines of all bodies of a program."""
     bodies: dict[str, Sequence[Line]] = {
         "forward": program.forward,
-        "forward in place": program.forward_in_place,
         "backward": [x.line for x in program.backward],
         "first order": [x.line for x in program.first_order],
     }

@@ -14,17 +14,24 @@ def _keep_positive(x, kept):
 
 
 def keep_where_(x, mask):
-    """Set x to 0 in place where the mask is False; faster than masked_fill_ on a CPU."""
+    """x where the mask holds, else 0; overwrites x where possible, by arithmetic on a CPU."""
+    if not unrecorded(x):
+        return torch.where(mask, x, 0)
     if x.numel() < 4096 or x.device.type != "cpu":
         return x.masked_fill_(~mask, 0)
     kept = mask.byte().to(x.dtype)
     return torch.ops.aten.threshold_backward(x, kept, 0, grad_input=x)
 
 
+def guarded(x, mask, y):
+    """torch.where(mask, x, y) in a graph, else x, as what stands for it is not selected."""
+    return x if unrecorded(x) else torch.where(mask, x, y)
+
+
 def addmm(total, a, b, beta, alpha):
     """beta*total + alpha*(a @ b); unlike in addmm, a factor of 0 still propagates nan."""
     if not (beta and alpha) or total.dtype is not a.dtype:
-        return (a @ b).to(total.dtype).mul_(alpha).add_(beta * total)
+        return (a @ b).to(total.dtype) * alpha + beta * total
     added = torch.addmm if a.dim() == 2 else torch.baddbmm
     return added(total, a, b, beta=beta, alpha=alpha)
 
@@ -70,7 +77,9 @@ def compiles():
 
 
 def scatter_add_(x, dim, index, y):
-    """x.scatter_add_, without the trailing axes of size 1 that would make it slow."""
+    """x.scatter_add_ where possible, without trailing axes of size 1, which would make it slow."""
+    if not unrecorded(x):
+        return x.scatter_add(dim, index, y)
     if index.shape[dim] == 1 or x.shape[dim + 1 :].numel() != 1:
         return x.scatter_add_(dim, index, y)
     flat = (t.reshape(t.shape[: dim + 1]) for t in (index, y))
@@ -79,10 +88,16 @@ def scatter_add_(x, dim, index, y):
 
 
 def index_add_if_any_(x, dim, index, y):
-    """x.index_add_, or x itself where the axis has size 0."""
-    return x.index_add_(dim, index, y) if x.shape[dim] else x
+    """x.index_add_ where possible, or x itself where the axis has size 0."""
+    if not x.shape[dim]:
+        return x
+    return x.index_add_(dim, index, y) if unrecorded(x) else x.index_add(dim, index, y)
 
 
 def scatter_add_if_any_(x, dim, index, y):
-    """x.scatter_add_, or x itself where the axis has size 0."""
-    return x.scatter_add_(dim, index, y) if x.shape[dim] else x
+    """x.scatter_add_ where possible, or x itself where the axis has size 0."""
+    if not x.shape[dim]:
+        return x
+    return (
+        x.scatter_add_(dim, index, y) if unrecorded(x) else x.scatter_add(dim, index, y)
+    )

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 from kit.case_samples import generated_text
-from kit.unwritten import without_in_place
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive import catalog
@@ -42,6 +42,7 @@ WRITTEN = (
     "op written(x[i,j], w[i,j]) -> y; u[i,j] = 1 - x[i,j]; y[i,j] = exp(u[i,j])*w[i,j] + u[i,j]"
 )
 READS = "    x, G = _widened(x, G)"
+FORWARD = "forward = staticmethod(_cube_forward)"
 CALLS = "    return _apply(_{}"
 WRONG = {
     "value": (PRODUCT, "return A @ B", "return 2 * (A @ B)"),
@@ -49,7 +50,7 @@ WRONG = {
     "reference": (THROUGH, "grad_w = G * x", "grad_w = 2 * G * x"),
     "gradcheck": (CUBE, "3 * G", "3.002 * G"),
     "gradgradcheck": (CUBE, READS, f"    x = x.detach()\n    {READS}"),
-    "subclass": (WRITTEN, "u = 1 - x\n    return (w", "u = 1 - x\n    return 1 + (w"),
+    "subclass": (WRITTEN, "    u = 1 - x\n", "    u = 1 - x + (reuse is torch.ops.aten)\n"),
     "forward": (
         CUBE,
         "return _cube_forward(x)\n    return",
@@ -66,9 +67,9 @@ WRONG = {
     ),
     "device": (CUBE, "(x**3)", "(x**3 + torch.zeros(x.shape, dtype=x.dtype))"),
     "unchanged": (CUBE, "grad_x = ", "G.mul_(1); grad_x = "),
-    "in-place": (CUBE, "return _cube_forward(x)", "return _cube_forward(x)[:]"),
+    "in-place": (CUBE, FORWARD, "forward = staticmethod(lambda x: _cube_forward(x)[:])"),
     "saved": (CUBE, "save_for_backward(x)", "save_for_backward(x, x + 1, x + 2)"),
-    "float32": (CUBE, "return _cube_forward(x)", "return _cube_forward(x.double())"),
+    "float32": (CUBE, FORWARD, "forward = staticmethod(lambda x: _cube_forward(x.double()))"),
     "float32-offset": (
         DISTANCE,
         "(x.unsqueeze(2) - y.mT).square().sum(1)",
@@ -107,8 +108,8 @@ def test_wrong_code_is_caught_by_its_check(name):
     if name == "onnx" and not HAS_ONNX:
         pytest.skip("not installed")
     text, old, new = WRONG[name]
-    right = derive.source(derive.parse(text))
-    right = right if name == "subclass" else without_in_place(right)
+    op = derive.parse(text)
+    right = derive.source(op) if name == "subclass" else source_without_reuse(op, standalone=True)
     assert old in right, right
     passed = found(text, right, name)
     assert not [check for check in passed if not check.ok]

@@ -7,7 +7,7 @@ import pytest
 from kit.conditioned import TEXTS
 from kit.each import each_row
 from kit.mutants import mutants, wrong_at_second_order
-from kit.unwritten import without_in_place
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive.algebra.functions import FUNCTIONS
@@ -39,7 +39,7 @@ def failed(text: str, source: str) -> set[str]:
 
 
 def edited(text: str, old: str, new: str) -> str:
-    source = without_in_place(derive.source(derive.parse(text)))
+    source = source_without_reuse(derive.parse(text), standalone=True)
     assert old in source, source
     return source.replace(old, new)
 
@@ -116,7 +116,8 @@ def test_code_that_fails_is_a_finding():
 
 
 def test_a_forward_in_the_wrong_type_is_caught():
-    source = edited(CUBE, "return _cube_forward(x)", "return _cube_forward(x.double())")
+    whole = "staticmethod(lambda x: _cube_forward(x.double()))"
+    source = edited(CUBE, "staticmethod(_cube_forward)", whole)
     assert "float32" in failed(CUBE, source)
 
 
@@ -191,7 +192,7 @@ def passes(op: derive.Operation, source: str) -> bool:
 
 def assert_killed(text: str, least: int = 1) -> None:
     op = derive.parse(text)
-    source = derive.source(op)
+    source = source_without_reuse(op, standalone=True)
     changed = [*mutants(source), *wrong_at_second_order(source)]
     assert len(changed) >= least
     assert [what for what, code in changed if passes(op, code)] == []

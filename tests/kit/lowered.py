@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from kit.lines import made, run
 from kit.recognised import functions
-from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 from derive.notation.operation import Operation
 
@@ -32,7 +32,7 @@ def arrays(op: Operation, **given: Any) -> dict[str, Any]:
 
 def assert_code(text: str, forward: Sequence[str], backward: Sequence[str] | None = None) -> None:
     """The lines of the forward and, if given, of the backward."""
-    ours = functions(source(made(text)))
+    ours = functions(source_without_reuse(made(text)))
     assert ours[0] == list(forward)
     assert backward is None or ours[1] == list(backward)
 

@@ -13,7 +13,7 @@ LARGEST = "op f(x[n,c,t], w[k]) -> y\ny[n,c,k] = w[k]*max[t](x[n,c,t]*x[n,c,0])"
 
 def test_the_backward_looks_for_no_winner_again():
     source = derive.source(derive.parse("op f(x[n,t]) -> y\ny[n] = max[t](sin(x[n,t]))"))
-    first = source.partition("def _f_backward(")[2].partition("\n\n\n")[0]
+    first = source.partition("def backward(")[2].partition("\n\n\n")[0]
     assert "winner" in first
     assert ".max(" not in first
 

@@ -83,7 +83,8 @@ torch.ops.aten.elu_backward(x, 1, 1, 1, False, y); torch.ops.aten.hardshrink_bac
 torch.ops.aten.hardtanh_backward(x, y, -1, 1);
 torch.ops.aten.leaky_relu_backward(x, y, 0.1, False); torch.ops.aten.threshold_backward(x, y, 0);
 x @ y.mT; b @ squares; -x; x - y; x + 0; x * 1; x / 1; x ** 2; x ** 1; ~mask; mask & mask; x == y;
-x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); rt.keep_where_(x, mask); x.contiguous();
+x > 0; x.mul_(2); x.mT.add_(1); torch.softmax(x, 1, out=x); rt.keep_where_(x, mask);
+rt.guarded(x, mask, 1); x.contiguous();
 x.long(); places.long(); torch.real(x); x if True else y; x if True else None; mask.sum(1);
 mask.prod(1); x.isfinite();
 (x.mT if True else y).unsqueeze(0); x.cumsum(0); alone.cumsum(1); torch.addcmul(x, y, y);

@@ -95,7 +95,7 @@ def test_nothing_times_0_is_left_out():
     ("spec", "code"),
     [
         ("y[i,j] = sum[k](a[i,k]*b[k,j]) + c[j]", "torch.addmm(c, a, b)"),
-        ("y[i,j] = sum[k](a[i,k]*b[k,j]) + sum[k](c[i,k]*d[k,j])", "(a @ b).addmm_(c, d)"),
+        ("y[i,j] = sum[k](a[i,k]*b[k,j]) + sum[k](c[i,k]*d[k,j])", "reuse.addmm(a @ b, c, d)"),
         (
             "op f(a[n,i,k], b[n,k,j], c[n,i,j]; s=2) -> y\n"
             "y[n,i,j] = s*sum[k](a[n,i,k]*b[n,k,j]) + c[n,i,j]",

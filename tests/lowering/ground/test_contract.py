@@ -6,10 +6,10 @@ import pytest
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
-from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 from derive import parse
-from derive.lowering.ground.contract import with_letters
+from derive.lowering.ground.value import with_letters
 
 FORMS = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])": "A @ B",
@@ -54,7 +54,7 @@ MASKED = {
 @pytest.mark.parametrize("text", MASKED)
 def test_a_mask_is_applied_to_the_product_that_has_its_indices(text):
     value, gradient = MASKED[text]
-    ours = functions(source(made(text)))
+    ours = functions(source_without_reuse(made(text)))
     assert ours[0][-1] == f"y = {value}"
     name = parse(text).inputs[0].name
     assert gradient is None or f"grad_{name} = {gradient}" in ours[1]

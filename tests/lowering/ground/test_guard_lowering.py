@@ -11,6 +11,7 @@ import torch
 from kit.each import each_row
 from kit.plain import plain
 from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 import derive
 from derive import catalog
@@ -112,7 +113,7 @@ def test_entropies(text):
     """Values, gradients and tangents at zeros, even with a nan beside them, are 0."""
     op = made(text)
     f = derive.load(op)
-    code = plain(source(op))
+    code = plain(source_without_reuse(op))
     assert ENTROPIES[text] is None or f"return {ENTROPIES[text]}" in code
     assert not [c for c in checks_of(op, f) if not c.ok]
     zeros = torch.zeros(3, dtype=torch.float64)
@@ -647,9 +648,8 @@ def test_an_extremum_of_softmaxes_equals_one_of_them():
         "op f(x[i], a[k], c[j]) -> y\n"
         "y[k,i,j] = amin[t | t != j](softmax[i](sin(c[t] + a[k])*x[i]))"
     )
-    code = source(op)
-    forward = code.count("    def forward(") + code.count("def _f_forward_in_place(")
-    bodies = forward + code.count("def _f_backward(ctx") + code.count("    def backward(ctx")
+    code = source_without_reuse(op)
+    bodies = code.count("def _f_forward(") + code.count("    def backward(ctx")
     assert code.count("torch.softmax(") == bodies
 
 
@@ -699,7 +699,7 @@ def test_a_logarithm_that_is_asked_in_more_places_than_it_is_read_is_selected(co
 def test_an_operand_is_kept_below_the_bound_that_its_guard_has():
     """The bound itself is allowed; but log(1) is 0 where log(x) is selected away."""
     op = made("op f(x[n]; t=0) -> y\ny[n] = where(x[n] > t, x[n], exp(x[n]))")
-    assert "x.clamp(max=t).exp()" in source(op)
+    assert "x.clamp(max=t).exp()" in source_without_reuse(op)
     f = derive.load(op)
     x = torch.tensor([800.0, 0, -1, torch.nan, torch.inf], requires_grad=True)
     (first,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)

@@ -6,7 +6,7 @@ import pytest
 from kit.lines import made
 from kit.lowered import assert_right
 from kit.recognised import functions
-from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 FORMS = {
     "y[n,i,j] = [j <= i]*x[n,i,j]**2": "y = x.square().tril()",
@@ -29,7 +29,7 @@ FORMS = {
 def test_one_side_of_a_diagonal_is_a_call(equation):
     text = f"op f(x[n,i,j]) -> y\n{equation}"
     if FORMS[equation] is not None:
-        assert functions(source(made(text)))[0] == [FORMS[equation]]
+        assert functions(source_without_reuse(made(text)))[0] == [FORMS[equation]]
     assert_right(text)
 
 

@@ -13,6 +13,7 @@ from kit.recognised import functions
 from kit.rows import without
 from kit.runs import random_runs
 from kit.texts import module, source
+from kit.unwritten import source_without_reuse
 
 from derive import catalog, load, parse
 from derive.check import oracle
@@ -186,7 +187,7 @@ def named(text: str) -> str:
 @each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
     forward, backward = CODE[text]
-    made = functions(source(parse(text)))
+    made = functions(source_without_reuse(parse(text)))
     if forward is not None:
         assert made[0] == forward
     if backward is not None:

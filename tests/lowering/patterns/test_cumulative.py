@@ -8,6 +8,7 @@ import torch
 from kit.each import each_row, some_now
 from kit.lines import lines, made, run
 from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 from derive import load, parse
 from derive.check.checks import QUICK, VALUES, checks_of
@@ -134,7 +135,7 @@ CODE = {
 
 @each_row("text", [t for t, code in CODE.items() if any(code)])
 def test_the_code_that_an_expert_writes(text):
-    code = source(made(text))
+    code = source_without_reuse(made(text))
     for function, expected in zip(("_f_forward", "backward"), CODE[text], strict=True):
         for line in expected or ():
             assert line in lines(code, function)
@@ -256,5 +257,5 @@ SQUARES = {
 @pytest.mark.parametrize("text", SQUARES)
 def test_a_product_of_sums_under_conditions_makes_no_pairs(text):
     op = parse(text)
-    assert SQUARES[text] in source(op)
+    assert SQUARES[text] in source_without_reuse(op)
     assert [check for check in checks_of(op, load(op)) if not check.ok] == []

@@ -7,7 +7,7 @@ import pytest
 import torch
 from kit.lines import made, run
 from kit.recognised import functions
-from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 from derive import load
 
@@ -34,7 +34,9 @@ VIEWS = {
 def test_views_stay_views_in_both_directions(text):
     rng = np.random.default_rng(0)
     run(text, {name: rng.uniform(0.5, 1.5, shape) for name, shape in VIEWS[text].items()})
-    lines = "\n".join(line for body in functions(source(made(text))) for line in body or ())
+    lines = "\n".join(
+        line for body in functions(source_without_reuse(made(text))) for line in body or ()
+    )
     assert not any(call in lines for call in ("index_select", "gather", "index_add", "index_put"))
 
 
@@ -58,7 +60,7 @@ def test_a_run_of_no_positions_is_anywhere():
 
 def test_what_is_placed_at_the_same_positions_is_added_first():
     text = "op f(x[n,k], w[k], t[n]: int) -> y\ny[n] = exp(x[n,t[n]])*w[t[n]] + x[n,t[n]]**2"
-    backward = functions(source(made(text)))[1]
+    backward = functions(source_without_reuse(made(text)))[1]
     assert sum("scatter_add" in line for line in backward) == 1
     rng = np.random.default_rng(0)
     x, w = (rng.uniform(0.5, 1.5, s) for s in ((4, 6), (6,)))

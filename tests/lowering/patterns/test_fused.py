@@ -8,9 +8,9 @@ import torch
 from kit.each import each_row, some_now
 from kit.lines import lines, made, named, run
 from kit.lowered import assert_code, assert_right
+from kit.unwritten import source_without_reuse
 
 from derive import load
-from derive.api import source
 from derive.check.checks import QUICK, VALUES, checks_of
 
 CODE = {
@@ -50,13 +50,13 @@ PLAIN = {
 @pytest.mark.parametrize("text", [t for t, line in {**CODE, **PLAIN}.items() if line], ids=named)
 def test_the_code(text):
     expected = {**CODE, **PLAIN}[text]
-    found = lines(source(made(text)), "_f_forward")
+    found = lines(source_without_reuse(made(text)), "_f_forward")
     assert expected in found
 
 
 @pytest.mark.parametrize("text", [*CODE, *PLAIN], ids=named)
 def test_what_is_fused(text):
-    body = "".join(lines(source(made(text)), "_f_forward"))
+    body = "".join(lines(source_without_reuse(made(text)), "_f_forward"))
     assert ("addmm(" in body or "baddbmm(" in body) == (text in CODE)
 
 

@@ -8,7 +8,7 @@ import torch
 from kit.each import each_row, some_now
 from kit.lines import made, named, run
 from kit.plain import plain
-from kit.texts import source
+from kit.unwritten import source_without_reuse
 
 from derive import load
 from derive.check.checks import QUICK, VALUES, checks_of
@@ -42,7 +42,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("text", [t for t, code in CODE.items() if code], ids=named)
 def test_the_code(text):
-    code = plain(source(made(text)))
+    code = plain(source_without_reuse(made(text)))
     found = [line.strip().replace("return ", "y = ") for line in code.splitlines()]
     for line in CODE[text]:
         assert any(line in f for f in found)

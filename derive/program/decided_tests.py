@@ -1,0 +1,88 @@
+"""Removes choices whose test the bounds of the parameters decide.
+
+a if 0 < delta else b  =  a, where a call with delta <= 0 is an error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from derive.program.cse import Line
+from derive.program.dataflow import live
+from derive.program.gradient_predication import Needs
+from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Unary
+
+Bounds = Mapping[str, Sequence[tuple[str, Fraction]]]
+"""Parameter -> its bounds, such as (">", 0)."""
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def without_decided_tests(
+    entries: Sequence[tuple[Line, Needs]], bounds: Bounds, results: Collection[str]
+) -> list[tuple[Line, Needs]]:
+    """Return the lines without decided choices, and without lines that no result reads then."""
+    known: dict[str, bool] = {}
+    made = []
+    for line, needs in entries:
+        code = _simplified(line.code, bounds, known)
+        truth = _truth(code, bounds, known)
+        known.pop(line.name, None)
+        if truth is not None:
+            known[line.name] = truth
+        made.append((replace(line, code=code), needs))
+    if all(line.code == new.code for (line, _), (new, _) in zip(entries, made, strict=True)):
+        return list(entries)
+    kept = live([line for line, _ in made], results)
+    return [entry for entry, use in zip(made, kept, strict=True) if use]
+
+
+def _simplified(code: Code, bounds: Bounds, known: Mapping[str, bool]) -> Code:
+    if isinstance(code, Conditional):
+        truth = _truth(code.test, bounds, known)
+        if truth is not None:
+            return _simplified(code.then if truth else code.other, bounds, known)
+    made: Code = code.map(lambda part: _simplified(part, bounds, known))
+    return made
+
+
+def _truth(test: Code, bounds: Bounds, known: Mapping[str, bool]) -> bool | None:
+    """Return the value of a test of parameters, or None if it is not decided."""
+    match test:
+        case Name(name):
+            return known.get(name)
+        case Unary("not", operand):
+            truth = _truth(operand, bounds, known)
+            return None if truth is None else not truth
+        case Binary(sign, Name(name), Literal(words)) if sign in _FLIPPED and name in bounds:
+            return _decided(sign, words, bounds[name])
+        case Binary(sign, Literal(words), Name(name)) if sign in _FLIPPED and name in bounds:
+            return _decided(_FLIPPED[sign], words, bounds[name])
+    return None
+
+
+def _decided(sign: str, words: str, bounds: Sequence[tuple[str, Fraction]]) -> bool | None:
+    """Return whether all numbers within the bounds are in this relation, if all or none are."""
+    try:
+        number = Fraction(words)
+    except ValueError:
+        return None
+    if any(_implies(bound, (sign, number)) for bound in bounds):
+        return True
+    return False if any(_implies(b, (_OPPOSITE[sign], number)) for b in bounds) else None
+
+
+def _implies(known: tuple[str, Fraction], asked: tuple[str, Fraction]) -> bool:
+    """True if x known[0] known[1] implies x asked[0] asked[1]."""
+    (sign, a), (other, b) = known, asked
+    if known == asked:
+        return True
+    match sign[0], other:
+        case ">", ">" | ">=" | "!=":
+            return a > b or (a == b and (sign == ">" or other == ">="))
+        case "<", "<" | "<=" | "!=":
+            return a < b or (a == b and (sign == "<" or other == "<="))
+    return False
