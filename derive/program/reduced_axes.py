@@ -50,7 +50,7 @@ def with_kept_axes(
         views = _common_views(name, [line.code for line in made])
         kept = None if views is None else _absorbed(made[n].code, views, numbers)
         if views is not None and kept is not None:
-            made[n] = replace(made[n], code=kept)
+            made[n] = replace(made[n], code=kept, type=None)
             whole = {_viewed(Name(name), views): Name(name)}
             made = [replace(line, code=replaced(line.code, whole)) for line in made]
     return made
