@@ -63,7 +63,7 @@ def code(r: random.Random, depth: int) -> Code:
 
     kinds = {
         lambda: Binary(r.choice("+ - * / @ //".split()), part(), part()): 4,
-        lambda: Binary("**", part(), Name(r.choice(NAMES))): 1,
+        lambda: Binary("**", call(), Name(r.choice(NAMES))): 1,
         lambda: Binary(r.choice("== != < <= is".split()), part(), part()): 1,
         lambda: Binary(r.choice("& | and or".split()), part(), part()): 2,
         call: 3,

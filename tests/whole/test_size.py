@@ -28,7 +28,7 @@ LIMITS = {
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 63_000,
+    "tests": 63_100,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 

@@ -49,8 +49,8 @@ CODE = {
             "winner = max_of_x.indices",
         ],
         [
-            "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
-            "grad_x = G.new_zeros(x_shape).scatter_add(2, added, G)",
+            "grad_x = G.new_zeros(x_shape).scatter_add(2, "
+            "winner + stride * torch.arange(G.shape[2], device=G.device), G)"
         ],
     ),
     DILATED: (
