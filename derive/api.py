@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from derive.module.checks import checks
 from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
-from derive.module.name_mangling import coded, with_own_meanings
+from derive.module.name_mangling import OWN, coded, with_own_meanings
 from derive.module.plain import PlainModule, PlainPart, emit_plain
 from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
@@ -36,6 +37,7 @@ from derive.notation.operation import (
 )
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
+from derive.program.value_names import Names
 from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
 from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
@@ -209,8 +211,10 @@ def source(
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
-        variants = _variants(code.operation, names, least)
         derivations = [formulas_of(op, option) for option in names]
+        taken = {*OWN, op.name, code.operation.name}
+        names_of = Names(shown_names(derivations), taken, left_sides(op, derivations))
+        variants = [_named_variant(v, names_of) for v in _variants(code.operation, names, least)]
         moved = [tangents(op, n) for n in names] if variants[0].tangent is not None else []
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least)
@@ -221,6 +225,29 @@ def _finished(op: Operation, text: str, standalone: bool) -> str:
     """Return the text of a module in one of its two forms."""
     check_code(op.name, text)
     return with_own_meanings(runtime.standalone(text) if standalone else text, op.name)
+
+
+def _named_variant(variant: Variant, names: Names) -> Variant:
+    """Return the program of an option and its tangents, all values under names."""
+    program, tangent = variant.program, names.in_tangent(variant.tangent, variant.program)
+    return replace(variant, program=names.in_program(program), tangent=tangent)
+
+
+def shown_names(derivations: Iterable[Formulas]) -> frozenset[str]:
+    """Return the names that formulas define."""
+    return frozenset(
+        f.name for d in derivations for f in (*d.equations, *d.definitions, *d.adjoints)
+    )
+
+
+def left_sides(op: Operation, derivations: Iterable[Formulas]) -> dict[str, str]:
+    """Return the left sides of the equations and adjoints between inputs and outputs, by name."""
+    found: dict[str, set[str]] = {}
+    for d in derivations:
+        for f in (*d.equations, *d.adjoints):
+            if f.axes and f.name not in op.outputs:
+                found.setdefault(f.name, set()).add(str(f).partition(" = ")[0])
+    return {name: min(sides) for name, sides in found.items() if len(sides) == 1}
 
 
 def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:

@@ -42,40 +42,47 @@ def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoot
         input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.no_view(rt.log_softmax(input, 1))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = (
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        target = target.reshape((input_shape[0], q_size))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        split_weight = (
             None
             if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
+            else weight.index_select(0, masked_target.flatten()).unflatten(
+                0, target.shape
+            )
         )
-        product = (
+        label_smoothing_F = (
             label_smoothing
             / (input.shape[1] or math.nan)
             * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        split_weight_F = (
+            (1 - label_smoothing)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * picked
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * split_weight
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        zeros = input.new_zeros(()).expand(target.shape)
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros(()).expand(target.shape)
+        )
         loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+            target_differs, -(split_weight_F + F_with_label_smoothing), 0
         )
         total = loss.sum()
         count = (
-            mask.sum(dtype=input.dtype)
+            target_differs.sum(dtype=input.dtype)
             if weight is None
-            else torch.where(mask, picked, 0).sum()
+            else torch.where(target_differs, split_weight, 0).sum()
         )
         average = (total / count).to(dtype)
         return average, F, count
@@ -116,50 +123,60 @@ class _CrossEntropyMean(Function):
         if G_F is None and rt.unrecorded(G):
             weight, average, F, count, G = rt.widened(weight, average, F, count, G)
             target = target.reshape((input_shape[0], math.prod(q_shape)))
-            ratio = -label_smoothing * G / (F.shape[1] * count)
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            ratio2 = -(1 - label_smoothing) * G / count
-            chosen3 = chosen.flatten()
-            mask2 = mask.unsqueeze(1)
+            G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            G_over_count = -(1 - label_smoothing) * G / count
+            flat_target = masked_target.flatten()
+            spread_target2 = target_differs.unsqueeze(1)
             if ctx.needs_input_grad[0]:
-                product = (
-                    ratio2
+                spread_G_weight = (
+                    G_over_F_size_count.expand(F.shape)
                     if weight is None
-                    else ratio2
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                    else (G_over_F_size_count * weight).unsqueeze(1).expand(F.shape)
                 )
-                product2 = (
-                    ratio.expand(F.shape)
+                spread_G_over_count = (
+                    G_over_count
                     if weight is None
-                    else (ratio * weight).unsqueeze(1).expand(F.shape)
+                    else (
+                        G_over_count
+                        * rt.unflatten(
+                            weight.index_select(0, flat_target), 0, target.shape
+                        )
+                    ).unsqueeze(1)
                 )
-                placed = (
-                    rt.scatter_add(product2, 1, chosen2, product.expand(chosen2.shape))
+                G_over_count_with_weight = (
+                    spread_G_over_count.expand(spread_target.shape)
                     if weight is None
-                    else rt.scatter_add(product2, 1, chosen2, product.unsqueeze(1))
+                    else spread_G_over_count
+                )
+                G_over_count_by_target = rt.scatter_add(
+                    spread_G_weight, 1, spread_target, G_over_count_with_weight
                 )
                 grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(placed, F, 1), mask2
+                    rt.log_softmax_backward(G_over_count_by_target, F, 1),
+                    spread_target2,
                 ).reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                part = torch.where(
-                    mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0
-                ).reshape((target.shape[0] * target.shape[1],))
-                product3 = (
-                    ratio * torch.where(mask2, F, 0).sum((0, 2))
+                G_F = (
+                    G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
                     if label_smoothing != 0
                     else None
                 )
-                part2 = torch.where(mask, -G * average / count, 0).reshape(
-                    (target.shape[0] * target.shape[1],)
-                )
-                zeros = G.new_zeros(()).expand((F.shape[1],))
+                masked_G_over_count = torch.where(
+                    target_differs, -G * average / count, 0
+                ).reshape((target.shape[0] * target.shape[1],))
+                reshaped_G_over_count = torch.where(
+                    target_differs,
+                    G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
+                ).reshape((target.shape[0] * target.shape[1],))
+                zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
                 grad_weight = (
-                    (product3 if label_smoothing != 0 else zeros)
-                    .index_add(0, chosen3, part2)
-                    .index_add(0, chosen3, part)
+                    (G_F if label_smoothing != 0 else zeros_like_G)
+                    .index_add(0, flat_target, masked_G_over_count)
+                    .index_add(0, flat_target, reshaped_G_over_count)
                 )
             return grad_input, None, grad_weight, None, None
         weight_shape = ctx.weight_shape
@@ -167,53 +184,63 @@ class _CrossEntropyMean(Function):
             G = G_F.new_zeros(ctx.output_shape)
         weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.flatten()
-        picked = (
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        flat_target = masked_target.flatten()
+        split_weight = (
             None
             if weight is None
-            else rt.unflatten(weight.index_select(0, chosen2), 0, target.shape)
+            else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
         )
         count = (
-            mask.sum(dtype=G.dtype)
+            target_differs.sum(dtype=G.dtype)
             if weight is None
-            else torch.where(mask, picked, 0).sum()
+            else torch.where(target_differs, split_weight, 0).sum()
         )
-        ratio = -label_smoothing * G / (F.shape[1] * count)
-        chosen3 = chosen.unsqueeze(1)
-        ratio2 = -(1 - label_smoothing) * G / count
-        mask2 = mask.unsqueeze(1)
+        G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
+        spread_target = masked_target.unsqueeze(1)
+        G_over_count = -(1 - label_smoothing) * G / count
+        spread_target2 = target_differs.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            chosen4 = (
-                torch.where(mask, ratio2, 0).unsqueeze(1)
-                if weight is None
-                else torch.where(mask, ratio2 * picked, 0).unsqueeze(1)
-            )
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            chosen5 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            grad_F = rt.add_cotangent(rt.scatter_add(chosen5, 1, chosen3, chosen4), G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            masked_G_full_weight = rt.where(
+                spread_target2, G_over_F_size_count * full_weight.unsqueeze(1), 0
+            )
+            masked_G_over_count = (
+                torch.where(target_differs, G_over_count, 0)
+                if weight is None
+                else torch.where(target_differs, G_over_count * split_weight, 0)
+            )
+            spread_G_over_count = masked_G_over_count.unsqueeze(1)
+            grad_F = rt.add_cotangent(
+                rt.scatter_add(
+                    masked_G_full_weight, 1, spread_target, spread_G_over_count
+                ),
+                G_F,
+            )
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part = torch.where(
-                mask, ratio2 * rt.gather(F, 1, chosen3).squeeze(1), 0
-            ).reshape((target.shape[0] * target.shape[1],))
-            product = (
-                ratio * torch.where(mask2, F, 0).sum((0, 2))
+            G_F_with_label_smoothing = (
+                G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
                 if label_smoothing != 0
                 else None
             )
-            part2 = torch.where(mask, -G * average / count, 0).reshape(
+            reshaped_G = torch.where(target_differs, -G * average / count, 0).reshape(
                 (target.shape[0] * target.shape[1],)
             )
-            zeros = G.new_zeros(()).expand((F.shape[1],))
+            reshaped_G_over_count = torch.where(
+                target_differs,
+                G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
+                0,
+            ).reshape((target.shape[0] * target.shape[1],))
+            zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
             grad_weight = (
-                (product if label_smoothing != 0 else zeros)
-                .index_add(0, chosen2, part2)
-                .index_add(0, chosen2, part)
+                (G_F_with_label_smoothing if label_smoothing != 0 else zeros_like_G)
+                .index_add(0, flat_target, reshaped_G)
+                .index_add(0, flat_target, reshaped_G_over_count)
             )
         return grad_input, None, grad_weight, None, None
 
@@ -224,29 +251,41 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.no_view(rt.log_softmax(input, 1))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        target = target.reshape((input_shape[0], q_size))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_F = (
             label_smoothing
             / (input.shape[1] or math.nan)
             * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        split_weight = (
+            None
+            if weight is None
+            else weight.index_select(0, masked_target.flatten()).unflatten(
+                0, target.shape
+            )
+        )
+        split_weight_F = (
+            (1 - label_smoothing)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * split_weight
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        zeros = input.new_zeros(()).expand(target.shape)
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros(()).expand(target.shape)
+        )
         loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+            target_differs, -(split_weight_F + F_with_label_smoothing), 0
         )
         total = loss.sum().to(dtype)
         return total, F
@@ -284,83 +323,109 @@ class _CrossEntropySum(Function):
         if G_F is None and rt.unrecorded(G):
             weight, F, G = rt.widened(weight, F, G)
             target = target.reshape((input_shape[0], math.prod(q_shape)))
-            ratio = -label_smoothing * G / F.shape[1]
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            chosen3 = chosen.flatten()
-            product = -(1 - label_smoothing) * G
-            mask2 = mask.unsqueeze(1)
+            G_over_F_size = -label_smoothing * G / F.shape[1]
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            flat_target = masked_target.flatten()
+            label_smoothing_G = -(1 - label_smoothing) * G
+            spread_target2 = target_differs.unsqueeze(1)
             if ctx.needs_input_grad[0]:
-                product2 = (
-                    product
+                spread_G_weight = (
+                    G_over_F_size.expand(F.shape)
                     if weight is None
-                    else product
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                    else (G_over_F_size * weight).unsqueeze(1).expand(F.shape)
                 )
-                product3 = (
-                    ratio.expand(F.shape)
+                spread_G_weight2 = (
+                    label_smoothing_G
                     if weight is None
-                    else (ratio * weight).unsqueeze(1).expand(F.shape)
+                    else (
+                        label_smoothing_G
+                        * rt.unflatten(
+                            weight.index_select(0, flat_target), 0, target.shape
+                        )
+                    ).unsqueeze(1)
                 )
-                placed = (
-                    rt.scatter_add(product3, 1, chosen2, product2.expand(chosen2.shape))
+                G_with_weight = (
+                    spread_G_weight2.expand(spread_target.shape)
                     if weight is None
-                    else rt.scatter_add(product3, 1, chosen2, product2.unsqueeze(1))
+                    else spread_G_weight2
+                )
+                G_by_target = rt.scatter_add(
+                    spread_G_weight, 1, spread_target, G_with_weight
                 )
                 grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(placed, F, 1), mask2
+                    rt.log_softmax_backward(G_by_target, F, 1), spread_target2
                 ).reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                part = torch.where(
-                    mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+                G_F = (
+                    G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
+                    if label_smoothing != 0
+                    else None
+                )
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
                 ).reshape((target.shape[0] * target.shape[1],))
                 grad_weight = (
-                    ratio * torch.where(mask2, F, 0).sum((0, 2))
+                    G_F
                     if label_smoothing != 0
                     else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, chosen3, part)
+                ).index_add(0, flat_target, masked_G_F_at_target)
             return grad_input, None, grad_weight, None, None
         weight_shape = ctx.weight_shape
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         target = target.reshape((input_shape[0], math.prod(q_shape)))
-        ratio = -label_smoothing * G / F.shape[1]
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.unsqueeze(1)
-        chosen3 = chosen.flatten()
-        product = -(1 - label_smoothing) * G
-        mask2 = mask.unsqueeze(1)
+        G_over_F_size = -label_smoothing * G / F.shape[1]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_target = masked_target.unsqueeze(1)
+        flat_target = masked_target.flatten()
+        label_smoothing_G = -(1 - label_smoothing) * G
+        spread_target2 = target_differs.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            chosen4 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            part = (
-                torch.where(mask, product, 0)
-                if weight is None
-                else torch.where(
-                    mask,
-                    product
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape),
-                    0,
-                )
+            masked_G_full_weight = rt.where(
+                spread_target2, G_over_F_size * full_weight.unsqueeze(1), 0
             )
-            chosen5 = part.unsqueeze(1)
-            grad_F = rt.add_cotangent(rt.scatter_add(chosen4, 1, chosen2, chosen5), G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            split_weight = (
+                None
+                if weight is None
+                else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            )
+            masked_G = (
+                torch.where(target_differs, label_smoothing_G, 0)
+                if weight is None
+                else torch.where(target_differs, label_smoothing_G * split_weight, 0)
+            )
+            spread_masked_G = masked_G.unsqueeze(1)
+            grad_F = rt.add_cotangent(
+                rt.scatter_add(masked_G_full_weight, 1, spread_target, spread_masked_G),
+                G_F,
+            )
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            part2 = torch.where(
-                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
+            G_F_with_label_smoothing = (
+                G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
+                if label_smoothing != 0
+                else None
+            )
+            masked_G_F_at_target = torch.where(
+                target_differs,
+                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                0,
             ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
-                ratio * torch.where(mask2, F, 0).sum((0, 2))
+                G_F_with_label_smoothing
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, chosen3, part2)
+            ).index_add(0, flat_target, masked_G_F_at_target)
         return grad_input, None, grad_weight, None, None
 
 
@@ -370,31 +435,44 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.no_view(rt.log_softmax(input, 1))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        target = target.reshape((input_shape[0], q_size))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_F = (
             label_smoothing
             / (input.shape[1] or math.nan)
             * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        split_weight = (
+            None
+            if weight is None
+            else weight.index_select(0, masked_target.flatten()).unflatten(
+                0, target.shape
+            )
+        )
+        split_weight_F = (
+            (1 - label_smoothing)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * split_weight
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        zeros = input.new_zeros(()).expand(target.shape)
-        loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
-        ).reshape((input_shape[0], *q_shape))
-        loss = rt.no_view(loss.to(dtype))
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros(()).expand(target.shape)
+        )
+        loss = rt.no_view(
+            torch.where(target_differs, -(split_weight_F + F_with_label_smoothing), 0)
+            .reshape((input_shape[0], *q_shape))
+            .to(dtype),
+        )
         return loss, F
 
 
@@ -430,96 +508,110 @@ class _CrossEntropyNone(Function):
         grad_input = grad_weight = None
         if G_F is None and rt.unrecorded(G):
             weight, F, G = rt.widened(weight, F, G)
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], size))
-            G = G.reshape((input_shape[0], size))
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            chosen3 = chosen.flatten()
-            product = -(1 - label_smoothing) * G
-            mask2 = mask.unsqueeze(1)
-            part = -label_smoothing
+            q_size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], q_size))
+            G = G.reshape((input_shape[0], q_size))
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            flat_target = masked_target.flatten()
+            label_smoothing_G = -(1 - label_smoothing) * G
+            spread_target2 = target_differs.unsqueeze(1)
+            minus_label_smoothing = -label_smoothing
             if ctx.needs_input_grad[0]:
-                product2 = (
-                    product
+                G_weight = (
+                    label_smoothing_G
                     if weight is None
-                    else product
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                    else label_smoothing_G
+                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
                 )
+                spread_G_weight = G_weight.unsqueeze(1)
                 full_weight = (
                     G.new_full((), 1).expand(weight_shape) if weight is None else weight
                 )
-                product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-                placed = rt.scatter_add_(product3, 1, chosen2, product2.unsqueeze(1))
+                label_smoothing_over_F = (
+                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
+                )
+                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
+                scatter_add = rt.scatter_add_(
+                    label_smoothing_G2, 1, spread_target, spread_G_weight
+                )
                 grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(placed, F, 1), mask2
+                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
                 ).reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                product4 = torch.where(mask2, F, 0).mul_(
-                    torch.where(mask, G, 0).unsqueeze(1)
-                )
-                product5 = (
-                    part / (F.shape[1] or math.nan) * product4.sum((0, 2))
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
+                ).reshape((target.shape[0] * target.shape[1],))
+                masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+                sum_of_F = (
+                    torch.where(spread_target2, F, 0).mul_(masked_G).sum((0, 2))
                     if label_smoothing != 0
                     else None
                 )
-                part2 = torch.where(
-                    mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-                ).reshape((target.shape[0] * target.shape[1],))
                 grad_weight = (
-                    product5
+                    minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_F
                     if label_smoothing != 0
                     else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, chosen3, part2)
+                ).index_add(0, flat_target, masked_G_F_at_target)
             return grad_input, None, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], size))
-        G = G.reshape((input_shape[0], size))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.unsqueeze(1)
-        chosen3 = chosen.flatten()
-        product = -(1 - label_smoothing) * G
-        mask2 = mask.unsqueeze(1)
-        part = -label_smoothing
+        q_size = math.prod(q_shape)
+        target = target.reshape((input_shape[0], q_size))
+        G = G.reshape((input_shape[0], q_size))
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_target = masked_target.unsqueeze(1)
+        flat_target = masked_target.flatten()
+        label_smoothing_G = -(1 - label_smoothing) * G
+        spread_target2 = target_differs.unsqueeze(1)
+        minus_label_smoothing = -label_smoothing
         if ctx.needs_input_grad[0]:
-            product2 = (
-                product
+            G_weight = (
+                label_smoothing_G
                 if weight is None
-                else product
-                * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                else label_smoothing_G
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
+            spread_G_weight = G_weight.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            placed = rt.scatter_add(
-                part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1),
+            G_weight_by_target = rt.scatter_add(
+                minus_label_smoothing
+                * full_weight.unsqueeze(1)
+                / F.shape[1]
+                * G.unsqueeze(1),
                 1,
-                chosen2,
-                product2.unsqueeze(1),
+                spread_target,
+                spread_G_weight,
             )
-            grad_F = rt.add_cotangent(torch.where(mask2, placed, 0), G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            grad_F = rt.add_cotangent(
+                torch.where(spread_target2, G_weight_by_target, 0), G_F
+            )
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
-            product4 = (
-                part / (F.shape[1] or math.nan) * product3.sum((0, 2))
+            masked_G_F_at_target = torch.where(
+                target_differs,
+                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                0,
+            ).reshape((target.shape[0] * target.shape[1],))
+            masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+            sum_of_masked_G = (
+                (masked_G * torch.where(spread_target2, F, 0)).sum((0, 2))
                 if label_smoothing != 0
                 else None
             )
-            part2 = torch.where(
-                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-            ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
-                product4
+                minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_masked_G
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, chosen3, part2)
+            ).index_add(0, flat_target, masked_G_F_at_target)
         return grad_input, None, grad_weight, None, None
 
 

@@ -62,35 +62,40 @@ def _linear_cross_entropy_mean_forward(
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
-        part = X.to(wide)
-        F = reuse.log_softmax(part, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        product = (
+        wide_X = X.to(wide)
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        weight_at_target = (
+            None if weight is None else weight.index_select(0, masked_target)
+        )
+        label_smoothing_F = (
             label_smoothing
             / (linear_weight.shape[0] or math.nan)
             * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = (
-            product
+        weight_F_at_target = (
+            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (label_smoothing - 1)
+            * weight_at_target
+            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+        )
+        F_with_label_smoothing = (
+            label_smoothing_F
             if label_smoothing != 0
             else input.new_zeros((), dtype=wide).expand(target.shape)
         )
-        part2 = (
-            (label_smoothing - 1) * picked2
-            if weight is None
-            else (label_smoothing - 1) * picked * picked2
+        loss = torch.where(
+            target_differs, weight_F_at_target - F_with_label_smoothing, 0
         )
-        loss = torch.where(mask, part2 - chosen2, 0)
         total = loss.sum()
         count = (
-            mask.sum(dtype=wide)
+            target_differs.sum(dtype=wide)
             if weight is None
-            else torch.where(mask, picked, 0).sum()
+            else torch.where(target_differs, weight_at_target, 0).sum()
         )
         average = (total / count).to(dtype)
         return average, F, count
@@ -150,31 +155,42 @@ class _LinearCrossEntropyMean(Function):
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
-            ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            ratio2 = (label_smoothing - 1) * G / count
-            mask2 = mask.unsqueeze(1)
+            G_over_linear_weight = (
+                -label_smoothing * G / (linear_weight_shape[0] * count)
+            )
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            G_over_count = (label_smoothing - 1) * G / count
+            spread_target2 = target_differs.unsqueeze(1)
             if (
                 ctx.needs_input_grad[0]
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
-                product = (
-                    ratio2
+                G_over_count_weight = (
+                    G_over_count
                     if weight is None
-                    else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
+                    else G_over_count * weight.index_select(0, masked_target)
                 )
-                part = (
-                    ratio.expand(F.shape)
+                spread_G_weight = (
+                    G_over_linear_weight.expand(F.shape)
                     if weight is None
-                    else (ratio * weight).expand(F.shape)
+                    else (G_over_linear_weight * weight).expand(F.shape)
                 )
-                part2 = product.expand(chosen2.shape) if weight is None else product
-                placed = part.scatter_add(1, chosen2, part2)
+                spread_G_over_count = (
+                    G_over_count_weight.expand(spread_target.shape)
+                    if weight is None
+                    else G_over_count_weight.unsqueeze(1)
+                )
+                G_over_count_by_target = spread_G_weight.scatter_add(
+                    1, spread_target, spread_G_over_count
+                )
                 grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                    torch._log_softmax_backward_data(
+                        G_over_count_by_target, F, 1, F.dtype
+                    ),
+                    spread_target2,
                 )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
@@ -183,17 +199,24 @@ class _LinearCrossEntropyMean(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-                product2 = (
-                    ratio * torch.where(mask2, F, 0).sum(0)
+                G_F = (
+                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
                     if label_smoothing != 0
                     else None
                 )
+                masked_G_over_count = torch.where(
+                    target_differs, -G * average / count, 0
+                )
+                masked_G_over_count2 = torch.where(
+                    target_differs,
+                    G_over_count * F.gather(1, spread_target).squeeze(1),
+                    0,
+                )
+                zeros_like_G = G.new_zeros(()).expand((linear_weight_shape[0],))
                 grad_weight = (
-                    (product2 if label_smoothing != 0 else zeros)
-                    .index_add(0, chosen, chosen3)
-                    .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+                    (G_F if label_smoothing != 0 else zeros_like_G)
+                    .index_add(0, masked_target, masked_G_over_count2)
+                    .index_add(0, masked_target, masked_G_over_count)
                 )
             return (
                 grad_input,
@@ -210,27 +233,29 @@ class _LinearCrossEntropyMean(Function):
         given = rt.cast(low, input, linear_weight, linear_bias)
         input, linear_weight, linear_bias = given
         weight, average, G = rt.cast(wide, weight, average, G)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        weight_at_target = (
+            None if weight is None else weight.index_select(0, masked_target)
+        )
         count = (
-            mask.sum(dtype=wide)
+            target_differs.sum(dtype=wide)
             if weight is None
-            else torch.where(mask, picked, 0).sum()
+            else torch.where(target_differs, weight_at_target, 0).sum()
         )
         X = (
             input @ linear_weight.mT
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
-        chosen2 = chosen.unsqueeze(1)
-        difference = label_smoothing - 1
-        ratio2 = difference * G / count
-        mask2 = mask.unsqueeze(1)
-        part = X.to(wide)
+        G_over_count = -label_smoothing * G / (linear_weight.shape[0] * count)
+        spread_target = masked_target.unsqueeze(1)
+        label_smoothing_minus_one = label_smoothing - 1
+        label_smoothing_over_count = label_smoothing_minus_one * G / count
+        spread_target2 = target_differs.unsqueeze(1)
+        wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
@@ -241,25 +266,40 @@ class _LinearCrossEntropyMean(Function):
                 if weight is None
                 else weight
             )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
+            full_weight_minus_label_smoothing = (
+                label_smoothing * full_weight.mean() - label_smoothing_minus_one
                 if weight is None
-                else (
-                    label_smoothing * full_weight.mean() - difference * picked
-                ).unsqueeze(1)
+                else label_smoothing * full_weight.mean()
+                - label_smoothing_minus_one * weight_at_target
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
-            added = (
-                G * difference2 / count * p + ratio
+            spread_label_smoothing = (
+                label_smoothing_over_count
                 if weight is None
-                else G * difference2 / count * p + ratio * weight
+                else (label_smoothing_over_count * weight_at_target).unsqueeze(1)
             )
-            part2 = (
-                ratio2.expand(mask2.shape)
+            G_over_count_with_weight = (
+                G * full_weight_minus_label_smoothing / count
                 if weight is None
-                else (ratio2 * picked).unsqueeze(1)
+                else G * full_weight_minus_label_smoothing.unsqueeze(1) / count
             )
-            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
+            softmax_wide_X = (
+                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+            )
+            G_plus_G_over_count = (
+                G_over_count_with_weight * softmax_wide_X + G_over_count
+                if weight is None
+                else G_over_count_with_weight * softmax_wide_X + G_over_count * weight
+            )
+            label_smoothing2 = (
+                spread_label_smoothing.expand(spread_target2.shape)
+                if weight is None
+                else spread_label_smoothing
+            )
+            grad_X = torch.where(
+                spread_target2,
+                G_plus_G_over_count.scatter_add(1, spread_target, label_smoothing2),
+                0,
+            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -267,17 +307,22 @@ class _LinearCrossEntropyMean(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product = (
-                ratio * torch.where(mask2, F, 0).sum(0)
+            G_over_count_F = (
+                G_over_count * torch.where(spread_target2, F, 0).sum(0)
                 if label_smoothing != 0
                 else None
             )
+            masked_G_over_count = torch.where(target_differs, -G * average / count, 0)
+            masked_label_smoothing = torch.where(
+                target_differs,
+                label_smoothing_over_count * F.gather(1, spread_target).squeeze(1),
+                0,
+            )
+            zeros_like_G = G.new_zeros(()).expand((linear_weight.shape[0],))
             grad_weight = (
-                (product if label_smoothing != 0 else zeros)
-                .index_add(0, chosen, chosen3)
-                .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
+                (G_over_count_F if label_smoothing != 0 else zeros_like_G)
+                .index_add(0, masked_target, masked_label_smoothing)
+                .index_add(0, masked_target, masked_G_over_count)
             )
         return (
             grad_input,
@@ -306,27 +351,31 @@ def _linear_cross_entropy_sum_forward(
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
-        part = X.to(wide)
-        F = reuse.log_softmax(part, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
+        wide_X = X.to(wide)
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_F = (
             label_smoothing
             / (linear_weight.shape[0] or math.nan)
             * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        weight_F_at_target = (
+            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            * weight.index_select(0, masked_target)
+            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
         loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
+            target_differs, weight_F_at_target - F_with_label_smoothing, 0
         )
         total = loss.sum().to(dtype)
         return total, F
@@ -368,31 +417,38 @@ class _LinearCrossEntropySum(Function):
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
-            ratio = -label_smoothing * G / linear_weight_shape[0]
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            mask2 = mask.unsqueeze(1)
-            product = (label_smoothing - 1) * G
+            G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            spread_target2 = target_differs.unsqueeze(1)
+            label_smoothing_G = (label_smoothing - 1) * G
             if (
                 ctx.needs_input_grad[0]
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
-                product2 = (
-                    product
+                G_weight = (
+                    label_smoothing_G
                     if weight is None
-                    else (product * weight.index_select(0, chosen)).unsqueeze(1)
+                    else label_smoothing_G * weight.index_select(0, masked_target)
                 )
-                part = (
-                    ratio.expand(F.shape)
+                spread_G_weight = (
+                    G_over_linear_weight.expand(F.shape)
                     if weight is None
-                    else (ratio * weight).expand(F.shape)
+                    else (G_over_linear_weight * weight).expand(F.shape)
                 )
-                part2 = product2.expand(chosen2.shape) if weight is None else product2
-                placed = part.scatter_add(1, chosen2, part2)
+                spread_G_weight2 = (
+                    G_weight.expand(spread_target.shape)
+                    if weight is None
+                    else G_weight.unsqueeze(1)
+                )
+                G_weight_by_target = spread_G_weight.scatter_add(
+                    1, spread_target, spread_G_weight2
+                )
                 grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
+                    spread_target2,
                 )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
@@ -401,14 +457,21 @@ class _LinearCrossEntropySum(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                chosen3 = torch.where(
-                    mask, product * F.gather(1, chosen2).squeeze(1), 0
+                G_F = (
+                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
+                    if label_smoothing != 0
+                    else None
+                )
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                    0,
                 )
                 grad_weight = (
-                    ratio * torch.where(mask2, F, 0).sum(0)
+                    G_F
                     if label_smoothing != 0
                     else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, chosen, chosen3)
+                ).index_add(0, masked_target, masked_G_F_at_target)
             return (
                 grad_input,
                 grad_linear_weight,
@@ -429,46 +492,60 @@ class _LinearCrossEntropySum(Function):
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = -label_smoothing * G / linear_weight.shape[0]
-        chosen2 = chosen.unsqueeze(1)
-        mask2 = mask.unsqueeze(1)
-        difference = label_smoothing - 1
-        product = difference * G
-        part = X.to(wide)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        G_over_linear_weight = -label_smoothing * G / linear_weight.shape[0]
+        spread_target = masked_target.unsqueeze(1)
+        spread_target2 = target_differs.unsqueeze(1)
+        label_smoothing_minus_one = label_smoothing - 1
+        label_smoothing_G = label_smoothing_minus_one * G
+        wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            picked = None if weight is None else weight.index_select(0, chosen)
+            weight_at_target = (
+                None if weight is None else weight.index_select(0, masked_target)
+            )
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
+            full_weight_minus_label_smoothing = (
+                label_smoothing * full_weight.mean() - label_smoothing_minus_one
                 if weight is None
-                else (
-                    label_smoothing * full_weight.mean() - difference * picked
-                ).unsqueeze(1)
+                else label_smoothing * full_weight.mean()
+                - label_smoothing_minus_one * weight_at_target
             )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
-            added = (
-                G * difference2 * p + ratio
+            spread_label_smoothing = (
+                label_smoothing_G
                 if weight is None
-                else G * difference2 * p + ratio * weight
+                else (label_smoothing_G * weight_at_target).unsqueeze(1)
             )
-            part2 = (
-                product.expand(mask2.shape)
+            softmax_wide_X = (
+                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+            )
+            G_plus_G_weight = (
+                G * full_weight_minus_label_smoothing * softmax_wide_X
+                + G_over_linear_weight
                 if weight is None
-                else (product * picked).unsqueeze(1)
+                else G * full_weight_minus_label_smoothing.unsqueeze(1) * softmax_wide_X
+                + G_over_linear_weight * weight
             )
-            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
+            label_smoothing2 = (
+                spread_label_smoothing.expand(spread_target2.shape)
+                if weight is None
+                else spread_label_smoothing
+            )
+            grad_X = torch.where(
+                spread_target2,
+                G_plus_G_weight.scatter_add(1, spread_target, label_smoothing2),
+                0,
+            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -476,12 +553,21 @@ class _LinearCrossEntropySum(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
+            G_F = (
+                G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
+                if label_smoothing != 0
+                else None
+            )
+            masked_label_smoothing = torch.where(
+                target_differs,
+                label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                0,
+            )
             grad_weight = (
-                ratio * torch.where(mask2, F, 0).sum(0)
+                G_F
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight.shape[0],))
-            ).index_add(0, chosen, chosen3)
+            ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,
             grad_linear_weight,
@@ -509,29 +595,32 @@ def _linear_cross_entropy_none_forward(
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
-        part = X.to(wide)
-        F = reuse.log_softmax(part, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
+        wide_X = X.to(wide)
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_F = (
             label_smoothing
             / (linear_weight.shape[0] or math.nan)
             * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        weight_F_at_target = (
+            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            * weight.index_select(0, masked_target)
+            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
         loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        loss = loss.to(dtype)
+            target_differs, weight_F_at_target - F_with_label_smoothing, 0
+        ).to(dtype)
         return loss, F
 
 
@@ -572,29 +661,35 @@ class _LinearCrossEntropyNone(Function):
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
-            ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            mask2 = mask.unsqueeze(1)
-            product = (label_smoothing - 1) * G
+            label_smoothing_over_linear_weight = -label_smoothing / (
+                linear_weight_shape[0] or math.nan
+            )
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            spread_target2 = target_differs.unsqueeze(1)
+            label_smoothing_G = (label_smoothing - 1) * G
             if (
                 ctx.needs_input_grad[0]
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
+                G_weight = (
+                    label_smoothing_G
+                    if weight is None
+                    else label_smoothing_G * weight.index_select(0, masked_target)
+                )
                 full_weight = (
                     G.new_full((), 1, dtype=wide).expand(weight_shape)
                     if weight is None
                     else weight
                 )
-                placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
-                    1,
-                    chosen2,
-                    (product * full_weight.index_select(0, chosen)).unsqueeze(1),
-                )
+                G_weight_by_target = (
+                    label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
+                ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
                 grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
+                    spread_target2,
                 )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
@@ -603,20 +698,22 @@ class _LinearCrossEntropyNone(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                product2 = (
-                    torch.where(mask2, F, 0).mT.to(low)
-                    @ torch.where(mask, G, 0).to(low)
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                    0,
+                )
+                masked_F = torch.where(spread_target2, F, 0).mT.to(low)
+                masked_F_masked_G = (
+                    masked_F @ torch.where(target_differs, G, 0).to(low)
                     if label_smoothing != 0
                     else None
                 )
-                chosen3 = torch.where(
-                    mask, product * F.gather(1, chosen2).squeeze(1), 0
-                )
                 grad_weight = (
-                    ratio * product2.to(wide)
+                    label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
                     if label_smoothing != 0
                     else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, chosen, chosen3)
+                ).index_add(0, masked_target, masked_G_F_at_target)
             return (
                 grad_input,
                 grad_linear_weight,
@@ -636,45 +733,65 @@ class _LinearCrossEntropyNone(Function):
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-        chosen2 = chosen.unsqueeze(1)
-        mask2 = mask.unsqueeze(1)
-        difference = label_smoothing - 1
-        product = difference * G
-        part = X.to(wide)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_over_linear_weight = -label_smoothing / (
+            linear_weight.shape[0] or math.nan
+        )
+        spread_target = masked_target.unsqueeze(1)
+        spread_target2 = target_differs.unsqueeze(1)
+        label_smoothing_minus_one = label_smoothing - 1
+        label_smoothing_G = label_smoothing_minus_one * G
+        wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            picked = None if weight is None else weight.index_select(0, chosen)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            weight_at_target = (
+                None if weight is None else weight.index_select(0, masked_target)
+            )
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part2 = (
-                G.unsqueeze(1) * (label_smoothing * full_weight.mean() - difference)
+            full_weight_minus_label_smoothing = (
+                label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                if weight is None
+                else label_smoothing * full_weight.mean()
+                - label_smoothing_minus_one * weight_at_target
+            )
+            spread_label_smoothing = (
+                label_smoothing_G.unsqueeze(1)
+                if weight is None
+                else (label_smoothing_G * weight_at_target).unsqueeze(1)
+            )
+            softmax_wide_X = (
+                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+            )
+            G_full_weight_wide_X = (
+                G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
                 if weight is None
                 else G.unsqueeze(1)
-                * (
-                    label_smoothing * full_weight.mean() - difference * picked
-                ).unsqueeze(1)
+                * full_weight_minus_label_smoothing.unsqueeze(1)
+                * softmax_wide_X
             )
-            product2 = part2 * p
-            added = (
-                product2 + ratio * G.unsqueeze(1)
+            G_plus_label_smoothing = (
+                G_full_weight_wide_X
+                + label_smoothing_over_linear_weight * G.unsqueeze(1)
                 if weight is None
-                else product2 + ratio * G.unsqueeze(1) * weight
+                else G_full_weight_wide_X
+                + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
             )
-            part3 = product if weight is None else product * picked
             grad_X = torch.where(
-                mask2, added.scatter_add(1, chosen2, part3.unsqueeze(1)), 0
+                spread_target2,
+                G_plus_label_smoothing.scatter_add(
+                    1, spread_target, spread_label_smoothing
+                ),
+                0,
             )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
@@ -683,17 +800,22 @@ class _LinearCrossEntropyNone(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            product3 = (
-                torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+            masked_label_smoothing = torch.where(
+                target_differs,
+                label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                0,
+            )
+            masked_F = torch.where(spread_target2, F, 0).mT.to(low)
+            masked_F_masked_G = (
+                masked_F @ torch.where(target_differs, G, 0).to(low)
                 if label_smoothing != 0
                 else None
             )
-            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
             grad_weight = (
-                ratio * product3.to(wide)
+                label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight.shape[0],))
-            ).index_add(0, chosen, chosen3)
+            ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,
             grad_linear_weight,

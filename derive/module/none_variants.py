@@ -19,7 +19,7 @@ from derive.module.checks import constant_text, shape_of_absent
 from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
 from derive.program.argument_types import backward_types, forward_types
-from derive.program.cse import Line, numbered, renumbered
+from derive.program.cse import VALUE, Line, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
@@ -291,7 +291,7 @@ class _Choice:
             if chooses:
                 new[site] = Conditional(test, left, site)
                 continue
-            part = Line(numbered("part", self.taken), Conditional(test, left, site), kept=False)
+            part = Line(numbered(VALUE, self.taken), Conditional(test, left, site), kept=False)
             before += [part] if _fits(part) else self._shortened(part, left)
             new[site] = Name(part.name)
         return [*before, replace(line, code=replaced(code, new))]
@@ -301,7 +301,7 @@ class _Choice:
         assert isinstance(line.code, Conditional)
         if isinstance(found, Name) or found not in set(subexpressions(line.code.other)):
             return [line]
-        part = Line(numbered("part", self.taken), found, kept=False)
+        part = Line(numbered(VALUE, self.taken), found, kept=False)
         return [part, replace(line, code=replaced(line.code, {found: Name(part.name)}))]
 
 
