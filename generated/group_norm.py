@@ -40,11 +40,7 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     count = input.shape[1] // num_groups
     part = None if weight is None else weight.unflatten(0, (num_groups, count))
     part2 = input.unflatten(1, (num_groups, count))
-    part3 = (
-        input.new_full((), 0).expand(part.shape)
-        if bias is None
-        else bias.unflatten(0, (num_groups, count))
-    )
+    part3 = None if bias is None else bias.unflatten(0, (num_groups, count))
     normed = rt.native_group_norm(part2, part, part3, eps)
     output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
     mean = normed[1]
