@@ -21,11 +21,14 @@ from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded, with_own_meanings
+from derive.module.plain import PlainModule, PlainPart, emit_plain
 from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
+from derive.notation.common_output import common_output
 from derive.notation.operation import (
     Operation,
     check_operation,
+    is_plain,
     known_names,
     known_option,
     options,
@@ -160,7 +163,12 @@ def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = N
 
 @no_recursion_leaves
 def source(
-    op: Operation, blocks: str | None = None, save: str = "balanced", *, standalone: bool = True
+    op: Operation,
+    blocks: str | None = None,
+    save: str = "balanced",
+    *,
+    standalone: bool = True,
+    style: str = "production",
 ) -> str:
     """Return the Python source of the torch module of an operation.
 
@@ -174,6 +182,9 @@ def source(
             recompute; "least" saves inputs and outputs only.
         standalone: the module imports torch alone. Otherwise it also imports `_runtime` from its
             package, which ``derive generate`` writes beside it.
+        style: "production" is fast and checks its arguments; "plain" is short and read like the
+            formulas: a Function in public calls of torch, without autocast, forward mode, fused
+            kernels or checks of the arguments. It saves inputs and outputs only.
 
     Raises:
         LoweringError: torch operations cannot express the operation.
@@ -186,6 +197,10 @@ def source(
     """
     check_operation(op)
     least = saves_least(save)
+    if is_plain(style):
+        if blocks is not None or least:
+            raise DeriveError(f"{op.name}: a plain module takes neither blocks= nor save=")
+        return _plain_source(op)
     if blocks is not None:
         if least:
             raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
@@ -217,6 +232,30 @@ def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[V
     return [
         Variant(n, pipeline.specialized(op, n, least), pipeline.own_tangent(op, n)) for n in names
     ]
+
+
+def _plain_source(op: Operation) -> str:
+    """Return the source of a plain module."""
+    with working(op.name):
+        code = coded(op)
+        named, split = code.operation, common_output(code.operation)
+        if split is not None:
+            common, shown = split.common, common_output(op)
+            parts = [PlainPart(None, common, pipeline.plain_program(common, None))]
+            finish = {
+                option: pipeline.plain_program(rest, None).forward if rest else ()
+                for option, rest in split.options.items()
+            }
+            derivations = [] if shown is None else [formulas_of(shown.common, None)]
+        else:
+            parts = [
+                PlainPart(option, named, pipeline.plain_program(named, option))
+                for option, _ in options(named)
+            ]
+            finish, derivations = {}, [formulas_of(op, option) for option, _ in options(op)]
+        text = emit_plain(code, PlainModule(tuple(parts), finish), derivations)
+        text = runtime.standalone(text, runtime.plain_runtime())
+        return check_code(op.name, with_own_meanings(text, op.name))
 
 
 def _source_in_blocks(op: Operation, letter: str) -> str:

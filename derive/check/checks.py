@@ -27,13 +27,13 @@ from derive.check.call_checks import (
 )
 from derive.check.derivatives import forward, gradcheck, gradgradcheck, gradient, reference, value
 from derive.check.invoke import Column, Function, NotApplicable
-from derive.check.precision import autocast, float32, lost_digits, low, mixed
+from derive.check.precision import autocast, float32, lost_digits, low, mixed, runs_low
 from derive.check.rounding_adjudication import Verdict, rounding, steadiest, verdict
 from derive.check.samples import Sample, cases, sample
 from derive.check.tracing import compiled, exported, in_onnx, replicated, traced, without_data
 from derive.errors import VerificationError
 from derive.memory import loaded
-from derive.module.docstrings import blocks_of
+from derive.module.docstrings import blocks_of, module_style
 from derive.module.runtime import standalone
 from derive.notation.operation import Operation
 
@@ -171,6 +171,40 @@ ALL = (
 )
 """Run by ``derive verify --all``."""
 
+_OF_ANY_MODULE = ("vmap", "strides", "subsets", "missing", "unchanged", "meta", "export")
+"""The checks of any module, beside those of its values and gradients."""
+
+PLAIN_GRADIENTS = (
+    *VALUES,
+    *(c for c in GRADIENTS if c.name == "reference"),
+    Column(
+        "gradcheck",
+        "Jacobians of reverse mode equal finite differences of the code",
+        partial(gradcheck, forward=False),
+        order=1,
+    ),
+    *(c for c in GRADIENTS if c.name == "gradgradcheck"),
+)
+"""The same as `GRADIENTS`, for a plain module."""
+
+PLAIN = (
+    *PLAIN_GRADIENTS,
+    *(c for c in ALL if c.name in _OF_ANY_MODULE),
+    Column(
+        "compile",
+        "torch.compile(fullgraph=True) with AOT autograd gives the same values",
+        partial(compiled, repeated=False),
+        rounds=True,
+        typical=True,
+    ),
+    *(
+        Column(
+            dtype, f"{dtype} runs, and gives {dtype}", partial(runs_low, dtype=dtype), typical=True
+        )
+        for dtype in ("bfloat16", "float16")
+    ),
+)
+"""What holds of a plain module."""
 
 # ------------------------------------------------------------------------------------------- verify
 # Verify generated code by the checks of `derive.check.checks`.
@@ -220,7 +254,8 @@ def _in_blocks(function: Function) -> Function:
 
 def verify_source(op: Operation, text: str) -> None:
     """Raise a VerificationError unless the module computes op and its gradients."""
-    for check in gradients_of(op, load_source(op, text)):
+    columns = PLAIN_GRADIENTS if module_style(text) == "plain" else GRADIENTS
+    for check in gradients_of(op, load_source(op, text), columns=columns):
         if not check.ok:
             option = "" if check.option is None else f" ({check.option})"
             raise VerificationError(
@@ -228,11 +263,21 @@ def verify_source(op: Operation, text: str) -> None:
             )
 
 
-def gradients_of(op: Operation, function: Function, seed: int = 0) -> Iterator[Check]:
-    """Check values and gradients on every case, all of `GRADIENTS` on the typical one."""
+def columns_of(text: str, columns: Sequence[Column]) -> Sequence[Column]:
+    """Return those of the columns that hold of a module of this text, in its style."""
+    if module_style(text) != "plain":
+        return columns
+    asked = {column.name for column in columns}
+    return [column for column in PLAIN if column.name in asked]
+
+
+def gradients_of(
+    op: Operation, function: Function, seed: int = 0, columns: Sequence[Column] = GRADIENTS
+) -> Iterator[Check]:
+    """Check values and gradients on every case, all of the columns on the typical one."""
     for case in cases(op):
         made = sample(op, case, seed)
-        for column in GRADIENTS if case.label == "typical" else VALUES:
+        for column in columns if case.label == "typical" else VALUES:
             yield _check_result(op, column, function, made)
 
 

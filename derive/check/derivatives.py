@@ -150,13 +150,13 @@ def _along_directions(slopes: Callable[[Sequence[Array]], list[float]], got: Arr
 # ----------------------------------------------------------- of both orders, by torch
 
 
-def gradcheck(op: Operation, function: Function, made: Sample) -> str:
-    """Check the Jacobians of both modes against central differences."""
+def gradcheck(op: Operation, function: Function, made: Sample, forward: bool = True) -> str:
+    """Check the Jacobians of reverse mode, and of forward mode, against central differences."""
     from torch import autograd
 
     _refuse_detach(op)
     call, inputs = differentiable(function, made)
-    autograd.gradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL, check_forward_ad=True)
+    autograd.gradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL, check_forward_ad=forward)
     return ""
 
 

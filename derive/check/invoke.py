@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -196,8 +197,8 @@ def derivatives(
     """Return autograd's results up to this order.
 
     Order 0: the outputs. Order 1: the gradients of Sum outputs*cotangents, and the slopes of the
-    outputs along a direction, by forward mode too. Order 2: also the derivatives of the gradients
-    along that direction.
+    outputs along a direction, by forward mode too if there is one. Order 2: also the derivatives of
+    the gradients along that direction.
 
     ``shift`` scales each input element by 1 + shift or 1 - shift.
     """
@@ -235,9 +236,11 @@ def derivatives(
         found[f"slope of {name}"] = array(g)
     if order == 1 and inputs:
         still = tuple(t.detach() for t in inputs.values())
-        slopes = torch.func.jvp(call, still, along)[1]
-        for name, g in zip(cotangents_of(made), slopes, strict=True):
-            found[f"slope of {name}, forward"] = array(g)
+        # Raised by a Function without forward mode.
+        with suppress(NotImplementedError):
+            slopes = torch.func.jvp(call, still, along)[1]
+            for name, g in zip(cotangents_of(made), slopes, strict=True):
+                found[f"slope of {name}, forward"] = array(g)
     if order == 2:
         for name, g in zip(inputs, second, strict=False):
             found[f"second derivative, {name}"] = array(g)

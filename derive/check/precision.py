@@ -328,6 +328,32 @@ def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
     return "; ".join(filter(None, [*wrong, _beyond_last_bits(op, call, kind, got)]))
 
 
+def runs_low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
+    """Check the dtypes of results in half precision, and that numbers of ordinary size are finite.
+
+    For code that computes in the dtype of its arguments, and so rounds as often as it has calls.
+    """
+    import torch
+
+    kind: torch.dtype = getattr(torch, dtype)
+    call = _rounded_call(made, kind)
+    tensors = tensors_of(call.made, dtype)
+    if not _float_tensors(tensors):
+        raise NotApplicable("no input is of floating point")
+    outputs = called(function, call.made, list(tensors.values()))
+    grads = pulled_through(outputs, call.made, tensors, call.cotangents)
+    truth = _call_results(plain(op, call.made), call, tensors_of(call.made))
+    got = {n: o for n, o in zip(made.outputs, outputs, strict=True) if o.is_floating_point()}
+    got |= {f"grad_{name}": g for name, g in grads.items()}
+    found = [f"{name} is {t.dtype}" for name, t in got.items() if t.dtype != kind]
+    for name, t in got.items():
+        want = np.abs(truth[name])
+        ordinary = np.isfinite(want) & (want < torch.finfo(kind).max ** 0.5)
+        if not np.isfinite(array(t))[ordinary].all():
+            found.append(f"{name} is not finite")
+    return "; ".join(found)
+
+
 def mixed(op: Operation, function: Function, made: Sample) -> str:
     """Check that float32 and bfloat16 inputs promote as in torch; gradients keep their dtypes."""
     import torch

@@ -219,6 +219,8 @@ def verdict(op: Operation, function: Function, made: Sample, order: int) -> tupl
     """Judge values (order 0), first or second derivatives; return verdict and difference."""
     got = derivatives(function, made, order)
     want = derivatives(plain(op, made), made, order)
+    # A function may have no forward mode.
+    want = {name: value for name, value in want.items() if name in got}
     noise = _noise(plain(op, made), made, order, want)
     unlike = _beyond_noise(got, want, noise)
     try:
@@ -231,6 +233,7 @@ def verdict(op: Operation, function: Function, made: Sample, order: int) -> tupl
         _contract_directions(got, made, order),
         _contract_directions(noise, made, order, bound=True),
     )
+    truth = {name: value for name, value in truth.items() if name in along}
     untrue = _beyond_noise(along, truth, own)
     if not unlike and not untrue:
         return Verdict.RIGHT, ""

@@ -34,6 +34,7 @@ class Asked:
     blocks: str | None = None
     save: str = "balanced"
     standalone: bool = False
+    style: str = "production"
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveE
 
 
 def _build_module(asked: Asked) -> BuiltModule:
-    op = asked.operation
-    return BuiltModule(op, source(op, asked.blocks, asked.save, standalone=asked.standalone))
+    op, style = asked.operation, asked.style
+    text = source(op, asked.blocks, asked.save, standalone=asked.standalone, style=style)
+    return BuiltModule(op, text)
 
 
 def _costed(asked: Asked) -> BuiltModule:
@@ -93,7 +95,7 @@ def checked(
 
 
 def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None]) -> list[Check]:
-    from derive.check.checks import checks_of, load_source
+    from derive.check.checks import checks_of, columns_of, load_source
 
     op, path = asked
     if path is None:
@@ -106,7 +108,7 @@ def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None
             f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; run `derive "
             "check` to see how to fix it"
         ) from None
-    return list(checks_of(op, function, columns=columns))
+    return list(checks_of(op, function, columns=columns_of(text, columns)))
 
 
 def _pair_name(asked: tuple[Operation, Path | None]) -> str:

@@ -20,7 +20,7 @@ from derive.budget import SECONDS, allow
 from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_warning, shown
 from derive.command.linting import lint
-from derive.command.options import Json, Limit, Quiet, hush, warn
+from derive.command.options import Json, Limit, Quiet, Style, hush, warn
 from derive.command.project import complete_name, find_project, lines_of, lookup
 from derive.command.tracing import read
 from derive.command.verifying import compare, verify
@@ -184,6 +184,9 @@ def show(
         bool, typer.Option("--passes", help="Show what each pass of the engine changes.")
     ] = False,
     format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.unicode,
+    style: Annotated[
+        Style, typer.Option(help="With --format code: how the code is written.")
+    ] = Style.production,
     wrt: Annotated[
         list[str] | None,
         typer.Option(
@@ -220,6 +223,8 @@ def show(
         raise typer.BadParameter("--tangent shows formulas: omit --cost and --format code")
     if format_ is Format.code and steps:
         raise typer.BadParameter("--format code has no steps: omit --steps")
+    if style is Style.plain and (format_ is not Format.code or wrt or every):
+        raise typer.BadParameter("--style plain requires --format code: omit --wrt and --every")
     if cost and (wrt or every or steps or format_ not in (Format.unicode, Format.json)):
         raise typer.BadParameter(
             "--cost describes the whole code: omit --wrt, --every and --steps, and use --format "
@@ -250,7 +255,7 @@ def show(
         _print_derivations(op, found, format_, steps)
         return
     if format_ is Format.code and not wrt and not every:
-        typer.echo(source(op), nl=False)
+        typer.echo(source(op, style=style), nl=False)
         return
     asked = {
         option: names_with_gradient(chosen) if every else wrt or None

@@ -1,4 +1,4 @@
-"""Options of each module: what it saves, and its blocked index.
+"""Options of each module: its style, what it saves, and its blocked index.
 
 They are stored in the module's docstring, so an option given once stays until it is changed.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from derive.command.build import Asked
 from derive.command.ownership import ours
 from derive.errors import DeriveError
-from derive.module.docstrings import blocks_of, module_saves_least
+from derive.module.docstrings import blocks_of, module_saves_least, module_style
 from derive.notation.operation import Operation
 
 
@@ -43,6 +43,7 @@ def build_requests(
     given: Mapping[str, str | None],
     save: str | None = None,
     standalone: bool = False,
+    style: str | None = None,
 ) -> list[Asked]:
     """Return the build requests; an existing module keeps its options unless new ones are given."""
     made = []
@@ -54,5 +55,5 @@ def build_requests(
         blocks = given[name] if name in given else blocks_of(text)
         if blocks is not None and save is None:
             saved = "balanced"
-        made.append(Asked(op, blocks, saved, standalone))
+        made.append(Asked(op, blocks, saved, standalone, style or module_style(text)))
     return made

@@ -51,6 +51,23 @@ Saves = Annotated[
         "to recompute. least: inputs and outputs only. Default: as in the existing module.",
     ),
 ]
+
+
+class Style(StrEnum):
+    """How a module is written."""
+
+    production = "production"
+    plain = "plain"
+
+
+Styles = Annotated[
+    Style | None,
+    typer.Option(
+        "--style",
+        help="How the module is written. production: fast, with checks of its arguments. plain: "
+        "short, to be read: the formulas as a Function. Default: as in the existing module.",
+    ),
+]
 Standalone = Annotated[
     bool | None,
     typer.Option(

@@ -29,6 +29,7 @@ from derive.command.options import (
     Saves,
     Specs,
     Standalone,
+    Styles,
     hush,
     need_torch,
     warn,
@@ -60,6 +61,7 @@ def generate(
     blocks: Blocks = None,
     save: Saves = None,
     standalone: Standalone = None,
+    style: Styles = None,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
@@ -80,7 +82,7 @@ def generate(
         from derive.command.module_options import build_requests, scheduled
 
         index = scheduled(blocks or (), operations)
-        asked_of = build_requests(folder, operations, index, save, inlined)
+        asked_of = build_requests(folder, operations, index, save, inlined, style)
         modules, failures = _modules(asked_of, keep_going)
         for module in modules:
             warn(module.warnings)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from derive.algebra import substitution
+from derive.lowering.ground.group_axes import named_later
 from derive.lowering.ground.value import Value
 from derive.lowering.layout_conversion import (
     Border,
@@ -21,12 +23,12 @@ from derive.lowering.layout_conversion import (
     shapes_before,
     store_layout,
 )
-from derive.lowering.lowering_input import LoweringInput, integer_tensors, sources_of, vectors_of
+from derive.lowering.lowering_input import LoweringInput, long_defaults, sources_of, vectors_of
 from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
-from derive.notation.operation import Choice, Operation
+from derive.notation.operation import Choice, Kind, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
-from derive.program.cse import Line, tidy
+from derive.program.cse import Line, is_brief, tidy
 from derive.program.gradient_predication import (
     Needs,
     fill_output_masks,
@@ -38,9 +40,10 @@ from derive.program.guard_elimination import unguarded
 from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
 from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
 from derive.program.program import Logged
+from derive.program.public_calls import with_public_calls, with_subscripts
+from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
-from derive.program.shape_rules import TensorType
-from derive.program.torch_ir import Name, names_in
+from derive.program.torch_ir import Name, names_in, values_in
 
 NO_PRECISION = Precision()
 
@@ -71,12 +74,10 @@ class BodySpec:
     """The arguments that hold a computed tensor in its outer layout, by canonical name."""
     present: Collection[str] = ()
     """The arguments whose shapes are read from the tensors themselves."""
-    floats: Sequence[str] = ()
-    """The float arguments."""
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """argument -> its kind; float arguments are cast in this order."""
     returned: Collection[str] = ()
     """The float results that are rounded to the dtype of the arguments."""
-    integers: Collection[str] = ()
-    """The integer arguments that are not tensors of the operation."""
     low: bool = True
     """True if matrix products may have a lower precision."""
     exact: bool = False
@@ -132,15 +133,8 @@ def convert_layouts(body: Body) -> Body:
     lines = store_layout(border, lines, spec.inside, spec.layouts)
     for name, tensor in spec.leaving.items():
         lines, code = leave_layout(border, lines, name, tensor, spec.keeps_axes)
-        if code is not Name(name):
-            lines.append(Line(name, code, type=_outer_type(border, lines, name, tensor)))
+        lines += [] if code is Name(name) else [Line(name, code)]
     return replace(body, lines=(*entry, *lines))
-
-
-def _outer_type(border: Border, lines: Sequence[Line], name: str, tensor: str) -> TensorType | None:
-    """Return the type of a name in the outer layout of a tensor, whose axes the name has."""
-    found = next((x.type for x in reversed(lines) if x.name == name), None)
-    return found and replace(found, shape=border.sizes.shape(border.outside[tensor]))
 
 
 @as_pass
@@ -167,11 +161,12 @@ def eliminate_guards(body: Body) -> Body:
 def assign_precision(body: Body) -> Body:
     """Products are computed in the dtype low, all else in wide."""
     spec, op = body.spec, body.spec.border.op
-    integers = integer_tensors(op) | {*spec.integers}
+    floats = [name for name, kind in spec.kinds.items() if kind == "float"]
+    integers = long_defaults(op) | (spec.kinds.keys() - floats)
     if spec.low:
-        made = in_precision(body.lines, spec.floats, spec.returned, vectors_of(op), integers)
+        made = in_precision(body.lines, floats, spec.returned, vectors_of(op), integers)
     else:
-        made = all_wide(body.lines, spec.floats, integers)
+        made = all_wide(body.lines, floats, integers)
     lines, precision = made
     if spec.exact and precision.roundings is Roundings.ONCE:
         precision = replace(precision, roundings=Roundings.MORE)
@@ -184,6 +179,46 @@ def share_subexpressions(body: Body) -> Body:
     reserved = body.spec.reserved
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
     return replace(body, lines=tuple(tidy(lines, reserved | NAMES)))
+
+
+@as_pass
+def name_group_axes(body: Body) -> Body:
+    """The axes of a group, and the letters of an einsum, have the names of the user."""
+    lines = (
+        replace(line, code=substitution.replace(line.code, named_later)) for line in body.lines
+    )
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def keep_reduced_axes(body: Body) -> Body:
+    """A reduction keeps its axes if all readers insert them again."""
+    spec = body.spec
+    numbers = [p.name for p in spec.border.op.parameters]
+    results = {*spec.leaving, *spec.border.op.outputs}
+    return replace(body, lines=tuple(with_kept_axes(body.lines, results, numbers)))
+
+
+@as_pass
+def call_publicly(body: Body) -> Body:
+    """A call that only saves time is a public function of torch."""
+    lines = (replace(line, code=with_public_calls(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def read_by_subscripts(body: Body) -> Body:
+    """The elements of a first axis at positions are x[positions]."""
+    lines = (replace(line, code=with_subscripts(line.code)) for line in body.lines)
+    return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def share_long_terms(body: Body) -> Body:
+    """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
+    reserved = body.spec.reserved
+    lines = multiplied_once(body.spec.border, list(body.lines), reserved)
+    return replace(body, lines=tuple(tidy(lines, set(reserved), is_brief)))
 
 
 @as_pass
@@ -210,6 +245,15 @@ def read_saved_shapes(body: Body) -> Body:
     lines = with_saved_shapes(body.lines, body.needs, saved)
     lines = with_kept_shapes(lines, body.needs, inputs, border)
     return replace(body, lines=tuple(lines))
+
+
+@as_pass
+def read_shapes_of_saved(body: Body) -> Body:
+    """A shape is read from a tensor whose elements are read too."""
+    border = body.spec.border
+    read = {name for line in body.lines for name in values_in(line.code)}
+    saved = [name for name in body.spec.saved if name in read and name not in border.entered]
+    return replace(body, lines=tuple(own_shapes(body.lines, saved)))
 
 
 @as_pass
@@ -305,3 +349,9 @@ TANGENTS = (
     legalize_calls,
     read_shapes_first,
 )
+_PLAIN = (
+    *(convert_layouts, name_group_axes, read_sizes),
+    *(keep_reduced_axes, call_publicly, share_long_terms, read_by_subscripts),
+)
+PLAIN_FORWARD = (*_PLAIN, read_shapes_first)
+PLAIN_BACKWARD = (*_PLAIN, add_kept_axes, predicate_gradients, read_shapes_of_saved)

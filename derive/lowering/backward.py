@@ -18,7 +18,7 @@ from derive.lowering.keepdim import entered_axes
 from derive.lowering.layout_conversion import lines_read
 from derive.lowering.lowering_input import (
     LoweringInput,
-    float_outputs,
+    argument_kinds,
     frame_of,
     input_values,
     integers_of,
@@ -31,6 +31,7 @@ from derive.lowering.lowering_input import (
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_values import readers_of, saved_of
 from derive.notation.operation import Operation
+from derive.passes import Pass
 from derive.program.cse import Line
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import Conditional, FunctionCall, MethodCall, Name, names_in, values_in
@@ -55,13 +56,14 @@ class BackwardInput:
     """The statistics that are differentiated: each has a cotangent, which may be None."""
 
 
-def lower_backward(request: BackwardInput) -> Program:
+def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None = None) -> Program:
     """Return the program of this backward, in which no statistic is kept for its shape alone."""
+    first_order = bool(request.statistics and request.kernels)
+    passes = passes or (FIRST_ORDER if first_order else BACKWARD)
     while True:
         scope, spec, added = _scope_and_spec(request)
         statements = with_display_names(scope_statements(scope, request.given), request.given.lets)
-        first_order = bool(request.statistics and request.kernels)
-        body = assemble(spec, statements, FIRST_ORDER if first_order else BACKWARD)
+        body = assemble(spec, statements, passes)
         alone = _kept_for_shape(request, body)
         if not alone:
             return _as_program(request, scope, body, added)
@@ -102,14 +104,9 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
         sizes={n: v for n, v in (*tensors.items(), *shaped.items()) if n in read},
         sizes_kept={t.name: tensors[t.name] for t in op.inputs if t.name not in read},
         stored=request.stored,
-        floats=[
-            *(t.name for t in border.op.inputs if t.kind == "float"),
-            *(name for name in float_outputs(border.op) if name in known),
-            *(name for name, kind in kinds.items() if kind == "float"),
-            *map(display_name, cotangents.values()),
-            *added.values(),
-        ],
-        integers=[name for name, kind in kinds.items() if kind != "float"],
+        kinds=argument_kinds(border.op, known)
+        | kinds
+        | dict.fromkeys([*map(display_name, cotangents.values()), *added.values()], "float"),
         low=request.forward.precision.has_products,
         gradients={display_name(g.tensor): display_name(g.name) for g in backward.gradients},
         places=places,
@@ -129,7 +126,13 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
     cotangents = [own for _, own in backward.cotangents]
     like = Name(cotangents[0]) if cotangents else like_input(op)
     scope = Lowering(
-        *(find, frame_of(op), {**tensors, **request.statistics}, like, integers_of(op)),
+        *(
+            find,
+            frame_of(op, request.given.frames),
+            {**tensors, **request.statistics},
+            like,
+            integers_of(op),
+        ),
         *(frozenset(adjoints), request.kernels),
     )
     for pattern in request.kernels:

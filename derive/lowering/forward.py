@@ -12,6 +12,7 @@ from derive.lowering.ground.value import Frame
 from derive.lowering.keepdim import added_axes
 from derive.lowering.lowering_input import (
     LoweringInput,
+    argument_kinds,
     float_outputs,
     frame_of,
     input_values,
@@ -23,6 +24,7 @@ from derive.lowering.lowering_input import (
 from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_values import Offer, offered
 from derive.notation.operation import Operation
+from derive.passes import Pass
 from derive.program.cse import Line
 from derive.program.torch_ir import (
     Attribute,
@@ -50,7 +52,9 @@ class Forward:
     stored: set[str] = field(default_factory=set)
     """The names that hold a tensor in its outer layout, in which the backward receives it."""
 
-    def body(self, statistics: Collection[str] = ()) -> Body:
+    def body(
+        self, statistics: Collection[str] = (), passes: Sequence[Pass[Body]] = FORWARD
+    ) -> Body:
         """Return the body of the forward, with these statistics as additional results."""
         op, lets, border = self.given.op, self.given.lets, self.given.border.again()
         said = [lets.display_name(name) for name in statistics]
@@ -66,12 +70,12 @@ class Forward:
             keeps_axes=True,
             sizes=input_values(op),
             present=inputs,
-            floats=[t.name for t in border.op.inputs if t.kind == "float"],
+            kinds=argument_kinds(border.op),
             returned=float_outputs(border.op),
             exact=bool(statistics),
             unaliased=[*outputs, *said],
         )
-        made = assemble(spec, self._statements(statistics), FORWARD)
+        made = assemble(spec, self._statements(statistics), passes)
         self.stored.update(border.stored)
         return made
 
@@ -94,7 +98,7 @@ def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:
     """Lower the forward with these kernels."""
     op, lets = given.op, given.lets
     tensors = input_values(op)
-    parts = (lets.get, frame_of(op), dict(tensors), like_input(op), integers_of(op))
+    parts = (lets.get, frame_of(op, given.frames), dict(tensors), like_input(op), integers_of(op))
     scope = Lowering(*parts, kernels=kernels)
     for name in op.outputs:
         scope.tensor(name)

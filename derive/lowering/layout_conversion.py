@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from derive.algebra.expr import Composite, Expr, Index, Mul, Size, walk
+from derive.lowering.ground.group_axes import axes_lines
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
 from derive.lowering.ground.value import Axes, Frame
 from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened
@@ -103,10 +104,20 @@ class Border:
         """True if a group is one axis inside."""
         return any(map(self._flat, self.outside))
 
+    @property
+    def names_groups(self) -> bool:
+        """True if the shapes of groups have names."""
+        return self.is_crossed
+
+    @property
+    def size_frame(self) -> Frame:
+        """The positions at which sizes are read."""
+        return SizeFrame() if self.is_crossed else self.frame
+
     @cached_property
     def groups(self) -> list[Line]:
         """The shapes of groups."""
-        return group_shapes(self.op) if self.is_crossed else []
+        return group_shapes(self.op) if self.names_groups else []
 
     def axes_outside(self, tensor: str) -> Axes:
         """Return the indices of the axes of an input or an equation."""
@@ -144,11 +155,15 @@ class Border:
         if owner is None:
             self.shapes.used[tensor] = None
             return Name(f"{tensor}_shape")
-        items = [self._size(axis) for axis in owner.axes]
+        items = list(self.outer_sizes(tensor))
         lost = [(kept_place(self.op, owner.axes, p), p) for p in self._lost(owner) if kept]
         for at, p in reversed(sorted(lost, key=lambda pair: pair[0])):
             items.insert(at, Unary("*", Conditional(Name(p.name), Tuple((literal(1),)), Tuple(()))))
         return Tuple(tuple(items))
+
+    def outer_sizes(self, tensor: str) -> tuple[Code, ...]:
+        """Return the sizes of the axes of an input or an equation, read from other tensors."""
+        return tuple(map(self._size, self.outside[tensor]))
 
     def _size(self, axis: Expr) -> Code:
         match axis:
@@ -193,6 +208,24 @@ class Border:
             if len(axis) > 1
         ]
         return [x for x in found if x[0] >= 0], [x for x in found if x[0] < 0]
+
+
+@dataclass
+class PlainBorder(Border):
+    """A border with names for the shapes and the axes of all groups."""
+
+    @property
+    def names_groups(self) -> bool:
+        return True
+
+    @property
+    def size_frame(self) -> Frame:
+        return SizeFrame(self.frame.named)
+
+    @cached_property
+    def groups(self) -> list[Line]:
+        """The shapes of groups, then the positions of their axes."""
+        return axes_lines(group_shapes(self.op))
 
 
 def _is_group(i: Expr) -> bool:
@@ -307,9 +340,10 @@ def resolve_sizes(
     kept: Sequence[ShapeSource] = (),
 ) -> list[Line]:
     """Return the lines with every size read from available tensors, else from kept shapes."""
-    frame = SizeFrame() if border.is_crossed else border.frame
-    groups = border.shapes.groups if border.is_crossed else {}
-    shapes = ShapeSources(border.shapes.extents, frame, sources, kept, groups, border.shapes.used)
+    groups = border.shapes.groups if border.names_groups else {}
+    shapes = ShapeSources(
+        border.shapes.extents, border.size_frame, sources, kept, groups, border.shapes.used
+    )
     return _mapped(lines, shapes.resolve)
 
 

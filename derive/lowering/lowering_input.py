@@ -33,11 +33,11 @@ class LoweringInput:
     lets: Lets
     backward: Backward
     border: Border
+    frames: type[Frame] = Frame
 
     def type_of(self, axes: Axes, kind: Kind) -> TensorType:
         """Return the type of a tensor with these axes."""
-        display_name = self.lets.display_name
-        said = (i and Index(i.name, display_name(i.extent), i.group) for i in axes)
+        said = (i and Index(i.name, self.lets.display_name(i.extent), i.group) for i in axes)
         return TensorType(self.border.sizes.shape(said), kind)
 
     def taken(self) -> set[str]:
@@ -52,10 +52,10 @@ def integers_of(op: Operation) -> frozenset[str]:
     )
 
 
-def frame_of(op: Operation) -> Frame:
+def frame_of(op: Operation, frames: type[Frame] = Frame) -> Frame:
     """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
     given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
-    return Frame(named_axes(op), bounds_of(op), given)
+    return frames(named_axes(op), bounds_of(op), given)
 
 
 def input_values(op: Operation) -> dict[str, Value]:
@@ -168,14 +168,15 @@ def vectors_of(op: Operation) -> set[str]:
     return inputs | {e.name for e in op.equations if len(e.axes) < 2}
 
 
-def integer_tensors(op: Operation) -> set[str]:
-    """Return the inputs and equations that are not float, and inputs with a long default.
+def argument_kinds(op: Operation, outputs: Collection[str] = ()) -> dict[str, Kind]:
+    """Return the kinds of the inputs and of these outputs."""
+    kinds = {e.name: e.kind for e in op.equations if e.name in outputs}
+    return {t.name: t.kind for t in op.inputs} | kinds
 
-    A long default is a number that half precision cannot represent; it replaces an input that is
-    None.
-    """
-    inputs = {t.name for t in op.inputs if t.kind != "float" or _is_long(t.default)}
-    return inputs | {e.name for e in op.equations if e.kind != "float"}
+
+def long_defaults(op: Operation) -> set[str]:
+    """Return the inputs that, where they are None, are a number that half precision lacks."""
+    return {t.name for t in op.inputs if _is_long(t.default)}
 
 
 def _is_long(default: object) -> bool:

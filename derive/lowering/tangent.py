@@ -12,7 +12,7 @@ from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import entered_axes
 from derive.lowering.lowering_input import (
     LoweringInput,
-    float_outputs,
+    argument_kinds,
     frame_of,
     input_values,
     integers_of,
@@ -56,11 +56,7 @@ def lower_tangents(given: LoweringInput, low: bool) -> Tangent:
         # An output may have axes that flags keep, so its shape is not used for sizes.
         sizes={name: value for name, value in tensors.items() if name not in op.outputs},
         present=[*(t.name for t in border.op.inputs), *own],
-        floats=[
-            *(t.name for t in border.op.inputs if t.kind == "float"),
-            *float_outputs(border.op),
-            *own,
-        ],
+        kinds=argument_kinds(border.op, border.op.outputs) | dict.fromkeys(own, "float"),
         low=low,
     )
     statements = _tangent_lines(given, made, tensors, results.values())

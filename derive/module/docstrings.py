@@ -64,6 +64,16 @@ def module_saves_least(text: str) -> bool:
     return re.search(rf"^{LEAST}$", text, re.MULTILINE) is not None
 
 
+OMITTED = "Plain torch, without autocast, forward mode, fused kernels or checks of the arguments."
+"""The line of a plain module that says what it leaves out."""
+
+
+def module_style(text: str) -> str:
+    """Return the style of a module, given as its text: "plain" or "production"."""
+    plain = re.search(rf"^{re.escape(OMITTED)}$", text, re.MULTILINE)
+    return "production" if plain is None else "plain"
+
+
 def kernels_of(programs: Iterable[Program]) -> dict[str, str]:
     """Return the fused kernels that programs call, each with the equation that it computes."""
     found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)

@@ -83,14 +83,15 @@ class Lines:
             yield from (*c.setup, *c.backward_signature, *c.backward)
 
 
-def _camel(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return a name of words joined by _ as one of words that begin with capitals."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def function_names(op: Operation, option: str | None) -> tuple[str, str]:
     """Return (class, forward function) of one option."""
     suffix = "" if option is None else f"_{option}"
-    return f"_{_camel(op.name)}{_camel(suffix)}", f"_{op.name}{suffix}_forward"
+    return f"_{camel_case(op.name)}{camel_case(suffix)}", f"_{op.name}{suffix}_forward"
 
 
 def arguments(op: Operation) -> list[str]:

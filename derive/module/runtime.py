@@ -66,6 +66,12 @@ def runtime() -> str:
     return environment().get_template("runtime.py.jinja").render(sections=sections)
 
 
+@cache
+def plain_runtime() -> str:
+    """Return the functions that plain modules have copies of: some differ, in public calls."""
+    return f"{runtime()}\n\n{_section(template('helpers/plain.py'))['code']}\n"
+
+
 def _section(text: str) -> dict[str, Any]:
     """Return the remarks and the code of a file of functions."""
     tree = ast.parse(text)

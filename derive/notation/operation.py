@@ -230,7 +230,13 @@ def without_choice(op: Operation, option: str | None) -> Operation:
 
 def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
     """Return op with these outputs and the equations that they depend on."""
-    wanted = set(outputs)
+    parts = (op.inputs, op.parameters, depended_on(op, outputs), outputs, op.extents)
+    return type(op).resolved(op.name, *parts, stable=op.stable)
+
+
+def depended_on(op: Operation, names: tuple[str, ...]) -> tuple[Equation, ...]:
+    """Return the equations with these names and those that they depend on, in order."""
+    wanted = set(names)
     kept = []
     for equation in reversed(op.equations):
         if equation.name in wanted:
@@ -238,9 +244,7 @@ def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
             wanted |= {a.tensor for a in accesses(equation.body)}
             if equation.axes:
                 wanted |= {a.tensor for e in equation.axes for a in accesses(e)}
-    equations = tuple(reversed(kept))
-    parts = (op.inputs, op.parameters, equations, outputs, op.extents)
-    return type(op).resolved(op.name, *parts, stable=op.stable)
+    return tuple(reversed(kept))
 
 
 # ------------------------------------------------------------------------------------ option checks
@@ -294,6 +298,17 @@ def saves_least(save: str) -> bool:
     if save not in SAVES:
         raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
     return save == "least"
+
+
+STYLES = ("production", "plain")
+""""production" has kernels and checks, "plain" is the formulas as a Function."""
+
+
+def is_plain(style: str) -> bool:
+    """True if the module is to be read rather than run."""
+    if style not in STYLES:
+        raise DeriveError(f"style={style!r}: must be one of {', '.join(map(repr, STYLES))}")
+    return style == "plain"
 
 
 def known_target(op: Operation, of: str | None) -> str:

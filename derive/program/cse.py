@@ -57,14 +57,21 @@ class Line:
     type: TensorType | None = None
 
 
-def tidy(lines: Sequence[Line], taken: set[str]) -> list[Line]:
-    """Return equivalent statements: single-use names inlined, repeats and long parts named."""
+def tidy(
+    lines: Sequence[Line], taken: set[str], repeatable: Callable[[Code], bool] | None = None
+) -> list[Line]:
+    """Return equivalent statements: single-use names inlined, repeats and long parts named.
+
+    Code that is ``repeatable`` gets no name for its repetition; by default, this is what costs
+    nothing.
+    """
     fresh = {*taken, *(line.name for line in lines)}
     used = live(lines, [line.name for line in lines if line.kept])
     lines = [replace(line, code=folded(line.code)) for line in compress(lines, used)]
     lines = _reduced_once(_plain_where_shared(lines))
     inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines)]
-    result = renumbered(_named_once(_share_repeats(inlined, fresh)), lines, taken)
+    shared = _share_repeats(inlined, fresh, repeatable or _is_cheap)
+    result = renumbered(_named_once(shared), lines, taken)
     result = renumbered(_named_once(cut(result, fresh)), lines, taken)
     return renumbered(_join_lines(result, lines), lines, taken)
 
@@ -181,6 +188,15 @@ def _is_cheap(code: Code) -> bool:
     )
 
 
+def is_brief(code: Code) -> bool:
+    """True if a repetition reads better than a name: few characters, and no pass over rows."""
+    return _is_cheap(code) or (len(text(code)) <= _SHORT and not _reduces_or_contracts(code))
+
+
+_SHORT = 24
+"""Characters."""
+
+
 def _is_number(code: Code) -> bool:
     if isinstance(code, Literal | Dim | Subscript):
         return True
@@ -199,8 +215,9 @@ class _Repeats:
     A statement keeps its number when others are inserted before it.
     """
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[Line], repeatable: Callable[[Code], bool]) -> None:
         self.lines = dict(enumerate(lines))
+        self._repeatable = repeatable
         self._order = list(self.lines)
         self._count: dict[Code, int] = {}
         self._readers: dict[Code, dict[int, None]] = {}
@@ -218,7 +235,7 @@ class _Repeats:
                 del self._readers[part][n]
             before = self._count.get(part, 0)
             after = self._count[part] = before + new[part] - old[part]
-            if (before > 1) != (after > 1) and not _is_cheap(part):
+            if (before > 1) != (after > 1) and not self._repeatable(part):
                 same = self._repeated.setdefault(_code_size(part), {})
                 if after > 1:
                     same[part] = None
@@ -277,9 +294,11 @@ class _Repeats:
         return [self.lines[n] for n in self._order]
 
 
-def _share_repeats(lines: Sequence[Line], taken: set[str]) -> list[Line]:
+def _share_repeats(
+    lines: Sequence[Line], taken: set[str], repeatable: Callable[[Code], bool]
+) -> list[Line]:
     """Return the lines with each repeated subexpression named before its first reader."""
-    repeats, asked = _Repeats(lines), _lazy_names(lines)
+    repeats, asked = _Repeats(lines, repeatable), _lazy_names(lines)
     while (code := repeats.largest()) is not None:
         readers = repeats.readers(code)
         owner = next((n for n in readers if repeats.lines[n].code is code), None)

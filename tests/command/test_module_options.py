@@ -9,7 +9,7 @@ from kit.command import derive
 
 from derive import DeriveError, parse, source
 from derive.command.module_options import scheduled
-from derive.module.docstrings import LEAST
+from derive.module.docstrings import LEAST, module_style
 
 SPEC = "op total(x[n,d], w[d]) -> t\nt = sum[n,d](tanh(x[n,d]*w[d]))\n"
 
@@ -69,6 +69,22 @@ def test_a_module_remembers_what_it_saves(tmp_path: Path):
     assert run("generate", "a.derive", "--no-verify", "--save", "balanced") == plain
     run("generate", "a.derive", "--no-verify", "--save", "least")
     assert LEAST not in run("generate", "a.derive", "--no-verify", "--blocks", "n")
+
+
+def test_a_module_remembers_its_style(tmp_path: Path):
+    (tmp_path / "a.derive").write_text("op f(x[n]) -> y; y[n] = tanh(x[n])\n")
+
+    def run(*arguments: str) -> str:
+        done = derive(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return (tmp_path / "generated/f.py").read_text()
+
+    plain = run("generate", "a.derive", "--style", "plain")
+    assert module_style(plain) == "plain"
+    run("check", "a.derive")
+    assert run("generate", "a.derive", "--no-verify") == plain
+    changed = run("generate", "a.derive", "--no-verify", "--style", "production")
+    assert module_style(changed) == "production"
 
 
 def test_what_is_saved_is_one_of_two():

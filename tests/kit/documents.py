@@ -9,7 +9,8 @@ A document is run from its first fence to its last, in one empty folder and one 
 - ``console``: commands behind ``$``, each with what it prints.
 
 ``...`` stands for any text in an output. A comment ``<!-- from PATH -->`` before a fence says that
-its lines stand in that file of the checkout; ``<!-- not run: REASON -->``, why a fence is not run.
+its lines stand in that file of the checkout; ``<!-- plain NAME -->``, that it is the plain module
+of an operation of the catalog; ``<!-- not run: REASON -->``, why a fence is not run.
 ``<!-- same: NAME -->`` before a ``python`` fence says that it makes NAME the same operation as the
 ``derive`` fence above it.
 """
@@ -36,7 +37,8 @@ from kit.command import ROOT, derive, run
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from derive import derivation, parse
+from derive import derivation, parse, source
+from derive.catalog import find
 from derive.notation.specification import parse_all
 from derive.notation.unparse import same_operation
 
@@ -45,7 +47,7 @@ DOCUMENTS = (
     ROOT / ".github" / "CONTRIBUTING.md",
     *sorted((ROOT / "derive" / "docs").glob("*.md")),
 )
-COMMENT = re.compile(r"<!-- (from|not run:|same:) (.+?) -->\s*")
+COMMENT = re.compile(r"<!-- (from|plain|not run:|same:) (.+?) -->\s*")
 FILE = re.compile(r"# ([\w./-]+\.(?:py|derive|toml|yaml|yml))\b")
 
 
@@ -85,6 +87,8 @@ def run_document(path: Path, folder: Path) -> None:
             match fence.comment, fence.language:
                 case ("from", name), _:
                     assert fence.text in (ROOT / name).read_text(encoding="utf-8"), where
+                case ("plain", name), _:
+                    assert fence.text == source(find(name), style="plain"), where
                 case ("not run:", _), _:
                     continue
                 case _, "text":

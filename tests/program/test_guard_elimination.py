@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from kit.torch_code import torch_code
 
+from derive.algebra.poly import constant
 from derive.program.cse import Line
 from derive.program.guard_elimination import unguarded
+from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import Code, FunctionCall, Literal, MethodCall, Name, literal, text
 
 x, m, n, p = map(Name, "xmnp")
@@ -79,3 +81,13 @@ def test_what_only_a_guard_asked_is_gone():
         "u = x",
         "y = torch.where(m & n, u, 0)",
     ]
+
+
+def test_a_line_without_its_guard_has_the_type_of_its_code():
+    declared = TensorType((constant(3),))
+    lines = [
+        Line("a", torch_code("torch.where(m, x, 1)"), type=declared),
+        Line("y", torch_code("torch.where(m, a, 0)"), type=declared),
+    ]
+    first, second = (line for line, _ in unguarded([(x, ()) for x in lines], ("y",)))
+    assert (first.type, second.type) == (None, declared)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from kit.verifier import faults_of_program, faults_of_types, faults_of_unit
 
@@ -20,7 +22,10 @@ from derive.pipeline import (
     SPECIALIZE,
     Code,
     center_differences,
+    program_of,
 )
+from derive.program.argument_types import tensor_types
+from derive.program.torch_ir import FunctionCall, MethodCall
 from derive.reports.formula import program_lines, unit_lines
 
 OWN = """
@@ -63,6 +68,20 @@ def test_the_lines_of_a_program_are_closed(op):
             assert not faults_of_types(made.unit.given, made.made, optional), step.name
             assert program_lines(made.made)
         code, before = made, unit_lines(made.unit)
+
+
+def test_a_line_has_the_type_of_its_code_in_the_layout_of_the_caller():
+    op = derive.parse("op f(x[b,(t c)]; size(t)=4) -> y\ny[b,(t c)] = exp(x[b,(t c)])")
+    program = program_of(op, None)
+    (line,) = program.forward
+    assert line.type == tensor_types(op)["y"]
+    assert not faults_of_types(op, program)
+    flat = replace(line, code=MethodCall(line.code, "flatten"))
+    (fault,) = faults_of_types(op, replace(program, forward=(flat,), backward=()))
+    assert "is TensorType" in fault
+    unknown = replace(line, code=FunctionCall("unknown"), type=None)
+    (fault,) = faults_of_types(op, replace(program, forward=(unknown,), backward=(), saved=()))
+    assert "has no type" in fault
 
 
 def test_passes_have_names_of_their_own_and_say_what_they_do():

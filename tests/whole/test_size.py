@@ -7,28 +7,28 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 78_200,
+    "derive": 79_500,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 2_200,
-    "derive/check": 4_700,
-    "derive/command": 3_200,
+    "derive/check": 4_800,
+    "derive/command": 3_300,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
     "derive/linting": 3_100,
     "derive/loaded": 100,
-    "derive/lowering": 10_200,
-    "derive/module": 4_900,
-    "derive/notation": 7_600,
-    "derive/program": 6_100,
+    "derive/lowering": 10_500,
+    "derive/module": 5_200,
+    "derive/notation": 7_700,
+    "derive/program": 6_400,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
-    "templates": 1_500,
-    "tests": 62_500,
+    "templates": 1_600,
+    "tests": 62_900,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
-from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, broadcast, place_number
+from derive.lowering.ground.value import Frame, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
-from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Literal, Tuple
-
-_LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
+from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Name, Tuple
 
 
 def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
@@ -126,6 +124,9 @@ def _contract_operands(
     layout = [i for i in order if i in in_a | in_b]
     if not shared:
         return elementwise_product(frame, a, b, layout)
+    if frame.spreads_groups and _is_weighted_sum(a, b):
+        whole = elementwise_product(frame, a, b, layout)
+        return _sum_out(frame, whole, shared, rank)
     product = _matmul(frame, a, b, shared, layout)
     if product is None or not _is_direct(product, a, b):
         product = _matmul_merged_runs(frame, a, b, shared, layout) or product
@@ -135,6 +136,13 @@ def _contract_operands(
         whole = elementwise_product(frame, a, b, layout)
         return _sum_out(frame, whole, shared, rank)
     return _einsum(frame, a, b, shared, layout)
+
+
+def _is_weighted_sum(a: Value, b: Value) -> bool:
+    """True if one operand has all indices of the other, and they are not two tensors with names."""
+    in_a, in_b = frozenset(a.indices), frozenset(b.indices)
+    named = isinstance(a.code, Name) and isinstance(b.code, Name)
+    return (in_a <= in_b or in_b <= in_a) and not named
 
 
 def _matmul(
@@ -267,14 +275,7 @@ def _with_run_index(indices: Sequence[Index], run: tuple[Index, ...]) -> list[In
 def _einsum(
     frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
 ) -> Value:
-    groups = [i for i in layout if i.group]
-    if len(groups) > 1 or any(i.group for i in shared):
-        raise NeedsFlatGroups("einsum over groups")
-    letters = iter(_LETTERS)
-    names = {i: "..." if i.group else next(letters) for i in layout}
     result = [i for i in layout if i not in shared]
-    sides = ["".join(names[i] for i in v.indices) for v in (a, b)]
-    target = "".join(names[i] for i in result)
-    equation = Literal(f'"{sides[0]},{sides[1]}->{target}"')
+    equation = frame.einsum_equation([a.indices, b.indices, result], layout)
     code: Code = FunctionCall("torch.einsum", (equation, a.code, b.code))
     return Value(code, tuple(result))

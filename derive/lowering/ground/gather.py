@@ -41,6 +41,8 @@ def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
 
 def _index_select(frame: Frame, value: Value, n: int, index: Value) -> Value:
     """Read positions that are the same along all other axes."""
+    if (made := frame.read_first(value, n, index)) is not None:
+        return made
     place, new = frame.position(value.axes, n), index.indices
     groups = any(i.group for i in new)
     if groups and len(new) > 1:
@@ -62,7 +64,8 @@ def _gather_axis(
 ) -> Value:
     """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
-    if new and any(i is not None and i.group for i in (*axes, *new)):
+    spread = frame.spreads_groups and len(new) == 1 and not new[0].group
+    if new and not spread and any(i is not None and i.group for i in (*axes, *new)):
         raise NeedsFlatGroups("an access along a group")
     place = frame.position(axes, n)
     if len(new) > 1:
@@ -167,12 +170,12 @@ def add_at(
             source = replace(source, code=Binary("*", scale, source.code))
         index, values = _scatter_operands(frame, source, position, summed, result, n)
         return Value(MethodCall(base, "scatter_add", (place, index, values)), tuple(result))
-    if any(i.group for i in summed):
+    if any(i.group for i in summed) and not frame.spreads_groups:
         raise NeedsFlatGroups("an addition along a group")
     whole = frame.squeeze(position)
     full = frame.expand(source, [*result[:n], *whole.indices, *result[n + 1 :]], like)
     index, values = whole.code, full.code
-    if len(summed) > 1:
+    if len(summed) > 1 or any(i.group for i in summed):
         index, values = MethodCall(index, "flatten"), _merged_summed_axes(full, n, len(summed))
     alpha = () if scale is None else (Keyword("alpha", scale),)
     return Value(MethodCall(base, "index_add", (place, index, values, *alpha)), tuple(result))

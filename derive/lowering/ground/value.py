@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from derive.algebra.expr import Index
 from derive.algebra.inequalities import Bounds
@@ -51,7 +52,7 @@ class Value:
     @property
     def indices(self) -> tuple[Index, ...]:
         """The indices of the axes, without size-1 axes."""
-        return tuple(i for i in self.axes if i is not None)
+        return tuple(i for i in self.axes if i is not None and not is_unit_group(i))
 
     def call(self, method: str, *args: Code) -> Value:
         """value.method(args), which keeps the axes."""
@@ -65,12 +66,36 @@ class Value:
 ZERO = Value(literal(0), kind="int", scalar=True)
 
 
+def is_group(i: Index | None) -> bool:
+    return i is not None and i.group
+
+
+_UNIT = "1 "
+"""The beginning of the name of a group all of whose axes have size 1."""
+
+
+def unit_group(group: Index) -> Index:
+    """Return the axes of size 1 that stand in the place of a group."""
+    return Index(f"{_UNIT}{group.name}", group.extent, True)
+
+
+def is_unit_group(i: Index) -> bool:
+    return i.name.startswith(_UNIT)
+
+
 def broadcast(a: Axes, b: Axes) -> Axes:
     """The axes of an elementwise result: aligned at the right, an index wins over size 1."""
     longest = max(len(a), len(b))
     left = (None,) * (longest - len(a)) + a
     right = (None,) * (longest - len(b)) + b
-    return tuple(x if x is not None else y for x, y in zip(left, right, strict=True))
+    return tuple(_wider(x, y) for x, y in zip(left, right, strict=True))
+
+
+def _wider(x: Index | None, y: Index | None) -> Index | None:
+    """Return the axis of the elementwise result of two: an index wins over size 1."""
+    if x is None:
+        return y
+    return y if is_unit_group(x) and y is not None else x
 
 
 @dataclass(frozen=True)
@@ -83,6 +108,8 @@ class Frame:
     """Bounds of the values of indices and sizes."""
     given: frozenset[str] = frozenset()
     """The extents whose size is a parameter, which is checked to be at least 1."""
+    spreads_groups: ClassVar[bool] = False
+    """True if a group may be several axes where it is reduced, and a mean of products is one."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """Return the position of axis n as an argument of a torch function."""
@@ -154,11 +181,31 @@ class Frame:
                 continue
             at = n - first
             if i is not None and i.group:
-                raise NeedsFlatGroups("a broadcast over a group")
+                value = self.broadcast_over(value, tuple(built), at, i)
+                built = list(value.axes)
+                continue
             built.insert(at, None)
             place = self.position(tuple(built), at)
             value = replace(value, code=_unsqueezed(value.code, place), axes=tuple(built))
         return value
+
+    def broadcast_over(self, value: Value, built: Axes, at: int, group: Index) -> Value:
+        """Return the value with axes of size 1 in the place of a group."""
+        raise NeedsFlatGroups("a broadcast over a group")
+
+    def read_first(self, value: Value, n: int, index: Value) -> Value | None:
+        """Return the value with its first axis read by a subscript; None: by other calls."""
+        return None
+
+    def einsum_equation(self, sides: Sequence[Sequence[Index]], layout: Sequence[Index]) -> Code:
+        """Return the equation of an einsum; the last of the sides are the indices of the result."""
+        groups = [i for i in layout if i.group]
+        if len(groups) > 1 or any(i not in sides[-1] for i in groups):
+            raise NeedsFlatGroups("einsum over groups")
+        letters = iter("ijklmnopqrstuvwxyzabcdefgh")
+        names = {i: "..." if i.group else next(letters) for i in layout}
+        *operands, result = ("".join(names[i] for i in side) for side in sides)
+        return Literal(f'"{",".join(operands)}->{result}"')
 
     @staticmethod
     def _fits(axes: Axes, want: Axes) -> bool:
@@ -168,6 +215,8 @@ class Frame:
         for a, w in zip(axes, tail, strict=True):
             if a is None and w is not None and w.group:
                 return False
+            if a is not None and w is not None and a is unit_group(w):
+                continue
             if a is not None and a is not w:
                 return False
         return True
@@ -263,6 +312,8 @@ def place_number(frame: Frame, axes: Axes, n: int) -> int:
 
 def axis_size(i: Index) -> Code:
     """Return the entry of a shape for an axis, or for all axes of a group."""
+    if is_unit_group(i):
+        raise NeedsFlatGroups("the shape of a group of size 1")
     return Unary("*", Dim(i.extent)) if i.group else Dim(i.extent)
 
 

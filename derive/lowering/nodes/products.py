@@ -141,7 +141,7 @@ def _choice_by_numbers(e: Expr) -> Expr:
 
 def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     """Return the product of factors without brackets."""
-    args, at = _take_mean(args)
+    args, at = _take_mean(args, scope.frame.spreads_groups)
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []
@@ -283,7 +283,7 @@ def _lower_power(
     return replace(value, code=Binary("**", value.code, signed)), False
 
 
-def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
+def _take_mean(args: Sequence[Expr], of_products: bool) -> tuple[tuple[Expr, ...], int | None]:
     """Find a mean, Sum_k f * 1/size(k): return the other factors, and the sum's position.
 
     The position identifies the sum, as an equal sum may occur twice and only one of them is the
@@ -293,7 +293,9 @@ def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
         if not (isinstance(a, Reduce) and a.kind == "sum"):
             continue
         inside = factors_of(a.body)
-        if len(inside) > 1 or isinstance(inside[0], Delta | Iverson):
+        if any(isinstance(f, Delta | Iverson) for f in inside):
+            continue
+        if len(inside) > 1 and not (of_products and _has_all_indices(inside, a)):
             continue
         many = Counter(i.extent for i in a.indices)
         sizes: list[Expr] = [Pow(Size(e), Num(Fraction(-n))) for e, n in many.items()]
@@ -303,3 +305,8 @@ def _take_mean(args: Sequence[Expr]) -> tuple[tuple[Expr, ...], int | None]:
                 left.remove(s)
             return tuple(left), next(n for n, f in enumerate(left) if f is a)
     return tuple(args), None
+
+
+def _has_all_indices(factors: Sequence[Expr], whole: Reduce) -> bool:
+    """True if a factor has all indices of the product, which is then no larger than that one."""
+    return any(free_indices(f) >= free_indices(whole.body) for f in factors)

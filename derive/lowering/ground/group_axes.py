@@ -1,0 +1,152 @@
+"""Groups as several axes: reduced along a tuple of positions, broadcast by axes of size 1.
+
+    mean over *s of x[*p,*s]         x.mean(s_axes), with s_axes = tuple(range(-len(s_shape), 0))
+    w[c] beside x[n,c,*q]            w[(..., *q_new)], with q_new = (None,) * len(q_shape)
+
+A frame has positions as code; those of the last group are named later (`name_group_axes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expr import Index
+from derive.algebra.reductions import REDUCTIONS
+from derive.lowering.ground.value import (
+    Axes,
+    Frame,
+    NeedsFlatGroups,
+    Value,
+    axis_size,
+    is_group,
+    unit_group,
+)
+from derive.notation.operation import Kind
+from derive.program.cse import Line
+from derive.program.torch_ir import (
+    NONE,
+    Binary,
+    Code,
+    Dim,
+    FunctionCall,
+    Keyword,
+    Literal,
+    Name,
+    Subscript,
+    Tuple,
+    Unary,
+    literal,
+)
+
+_AXES, _NEW = "<axes>", "<new>"
+"""Calls that stand for the positions of a group at the end, and for as many times None."""
+
+
+@dataclass(frozen=True)
+class GroupAxesFrame(Frame):
+    """Positions of groups too, where they are the last axes."""
+
+    spreads_groups = True
+
+    def positions(self, axes: Axes, which: Sequence[int]) -> Code:
+        """Return one position, or a tuple of several; those of a group count from the end."""
+        if not any(is_group(axes[n]) for n in which):
+            return super().positions(axes, which)
+        found = [self._axes_at(axes, n) for n in which]
+        if len(found) > 1:
+            return Tuple(tuple(Unary("*", c) if _is_axes(c) else c for c in found))
+        return found[0]
+
+    def _axes_at(self, axes: Axes, n: int) -> Code:
+        i = axes[n]
+        if i is None or not i.group:
+            return self.position(axes, n)
+        if n != len(axes) - 1:
+            raise NeedsFlatGroups("a reduction over a group that is not last")
+        return FunctionCall(_AXES, (Dim(i.extent),))
+
+    def reduce(
+        self, value: Value, name: str, which: Sequence[int], keepdim: bool, kind: Kind
+    ) -> Value:
+        """Return value.name(dims); a group may have no axes, where torch would reduce all."""
+        alone = which and all(is_group(value.axes[n]) for n in which)
+        if not alone or len(which) == len(value.axes) or list(which) == list(range(len(which))):
+            if any(is_group(value.axes[n]) for n in which) and not REDUCTIONS[name].any_axes:
+                raise NeedsFlatGroups("a reduction over one axis")
+            return super().reduce(value, name, which, keepdim, kind)
+        if name not in ("sum", "mean"):
+            raise NeedsFlatGroups("a reduction over a group that may have no axes")
+        code = FunctionCall(f"rt.{name}_over", (value.code, self.positions(value.axes, which)))
+        return Value(code, tuple(i for n, i in enumerate(value.axes) if n not in which), kind)
+
+    def broadcast_over(self, value: Value, built: Axes, at: int, group: Index) -> Value:
+        """Return the value with axes of size 1 in the place of a group at the end."""
+        if at != len(built):
+            raise NeedsFlatGroups("a broadcast over a group that is not last")
+        new = FunctionCall(_NEW, (Dim(group.extent),))
+        code = Subscript(value.code, (Tuple((Literal("..."), Unary("*", new))),))
+        return Value(code, (*built, unit_group(group)), value.kind)
+
+    def read_first(self, value: Value, n: int, index: Value) -> Value | None:
+        """Return value[index] along the first axis; the index has no axis of the value."""
+        if n or not index.indices:
+            return None
+        code = FunctionCall("_indexed", (value.code, index.code))
+        return Value(code, (*index.axes, *value.axes[1:]), value.kind)
+
+    def einsum_equation(self, sides: Sequence[Sequence[Index]], layout: Sequence[Index]) -> Code:
+        """Return the equation as indices, whose letters are known later."""
+
+        def listed(indices: Sequence[Index]) -> Code:
+            return Tuple(tuple(Keyword(i.name, axis_size(i)) for i in indices))
+
+        if sum(1 for i in layout if i.group) > 1:
+            raise NeedsFlatGroups("einsum over groups")
+        return FunctionCall(_EINSUM, tuple(map(listed, sides)))
+
+
+_EINSUM = "<einsum>"
+"""A call that stands for the equation of an einsum: the indices of each operand and the result."""
+
+
+def _is_axes(code: Code) -> bool:
+    return isinstance(code, FunctionCall) and code.name == _AXES
+
+
+def named_later(code: Code) -> Code | None:
+    """Return what such a call stands for, under the names of the user; None for other code."""
+    match code:
+        case FunctionCall(name, (Dim(extent),)) if name == _AXES:
+            return Name(f"{extent}_axes")
+        case FunctionCall(name, (Dim(extent),)) if name == _NEW:
+            return Name(f"{extent}_new")
+        case FunctionCall(name, sides) if name == _EINSUM:
+            return Literal(f'"{_equation(sides)}"')
+    return None
+
+
+def _equation(sides: Sequence[Code]) -> str:
+    """Return an einsum equation in the letters of the extents, or others where those are taken."""
+    indices = [[k for k in side.parts() if isinstance(k, Keyword)] for side in sides]
+    every = {k.name: k.value for side in indices for k in side}
+    own = {name: size.extent for name, size in every.items() if isinstance(size, Dim)}
+    letters = {name: "..." for name in every if name not in own}
+    for name, extent in own.items():
+        if len(extent) == 1 and extent.isascii() and extent not in letters.values():
+            letters[name] = extent
+    free = (x for x in "abcdefghijklmnopqrstuvwxyz" if x not in own.values())
+    letters = {name: letters.get(name) or next(free) for name in every}
+    *operands, result = ("".join(letters[k.name] for k in side) for side in indices)
+    return f"{','.join(operands)}->{result}"
+
+
+def axes_lines(shapes: Sequence[Line]) -> list[Line]:
+    """Return the lines of the shapes of groups, and those of the names of their axes."""
+    made = []
+    for line in shapes:
+        group, rank = line.name.removesuffix("_shape"), FunctionCall("len", (Name(line.name),))
+        span = FunctionCall("range", (Unary("-", rank), literal(0)))
+        new = Binary("*", Tuple((NONE,)), rank)
+        made += [Line(f"{group}_axes", FunctionCall("tuple", (span,))), Line(f"{group}_new", new)]
+    return [*shapes, *made]

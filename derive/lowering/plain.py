@@ -1,0 +1,32 @@
+"""Lowers an operation to a plain program: one forward and one backward of public torch calls.
+
+The backward reads inputs and outputs alone, and recomputes all else, so that it has derivatives of
+any order. Nothing is chosen for speed: no kernels, no saved statistics, no precisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from derive.errors import LoweringError
+from derive.lowering.assembly import PLAIN_BACKWARD, PLAIN_FORWARD
+from derive.lowering.backward import BackwardInput, lower_backward
+from derive.lowering.forward import forward_of
+from derive.lowering.ground.group_axes import GroupAxesFrame
+from derive.lowering.lowering_input import LoweringInput
+from derive.program.program import Program
+
+
+def lower_plain(layouts: Callable[[bool], LoweringInput]) -> Program:
+    """Lower forward and backward; ``layouts(True)`` has one axis for each group."""
+    try:
+        return _lowered(replace(layouts(False), frames=GroupAxesFrame))
+    except LoweringError:
+        return _lowered(layouts(True))
+
+
+def _lowered(given: LoweringInput) -> Program:
+    given = replace(given, lets=given.lets.apart())
+    body = forward_of(given, []).body(passes=PLAIN_FORWARD)
+    return lower_backward(BackwardInput(given, body, given.op.outputs), PLAIN_BACKWARD)

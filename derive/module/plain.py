@@ -1,0 +1,357 @@
+"""Generate a plain module: formulas, a Function in public calls of torch, and a short function.
+
+What people read: one forward, one backward, the names of the formulas. `templates/plain.py.jinja`
+shows its shape.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.lowering.groups import group_shapes
+from derive.lowering.layout_conversion import Border, lines_read, own_shapes
+from derive.lowering.lowering_input import like_input
+from derive.module.checks import constant_text
+from derive.module.docstrings import OMITTED, title
+from derive.module.function_codegen import arguments, camel_case, return_statement
+from derive.module.name_mangling import Coded
+from derive.module.pretty_printer import (
+    COLUMNS,
+    assigned,
+    call_lines,
+    formatted_statement,
+    indented,
+)
+from derive.module.public import declared, docstring, result_type
+from derive.module.runtime import imports_of
+from derive.module.templating import environment
+from derive.notation.operation import Choice, Operation, Tensor
+from derive.program.aliasing import gradients_apart
+from derive.program.cse import Line
+from derive.program.program import Program
+from derive.program.torch_ir import (
+    Attribute,
+    Code,
+    FunctionCall,
+    Keyword,
+    Literal,
+    MethodCall,
+    Name,
+    Tuple,
+    names_in,
+    replaced,
+)
+from derive.reports.result import Formulas
+
+
+@dataclass(frozen=True)
+class PlainPart:
+    """A Function: the option that it computes, or None, its operation and its program."""
+
+    option: str | None
+    operation: Operation
+    program: Program
+
+
+@dataclass(frozen=True)
+class PlainModule:
+    """The Functions of a module, and what its public function computes around them."""
+
+    parts: tuple[PlainPart, ...]
+    """One, or one for each option of a choice."""
+    finish: Mapping[str, tuple[Line, ...]]
+    """option -> the lines that make its output of that of the only Function."""
+
+
+@dataclass(frozen=True)
+class _Class:
+    """Template fields of a Function."""
+
+    name: str
+    signature: tuple[str, ...]
+    forward: tuple[str, ...]
+    outcome: str
+    setup: tuple[str, ...]
+    cotangents: str
+    backward: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield all lines of computation."""
+        yield from (*self.forward, *self.setup, *self.backward)
+
+
+@dataclass(frozen=True)
+class _Template:
+    """Template fields of a module."""
+
+    title: tuple[str, ...]
+    imports: tuple[str, ...]
+    classes: tuple[_Class, ...]
+    before: tuple[str, ...]
+    signature: tuple[str, ...]
+    body: tuple[str, ...]
+
+
+def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -> str:
+    """Return the source of a plain module; ``formulas`` are those of each Function."""
+    op = code.operation
+    taken = {op.name, *(x.name for x in (*op.inputs, *op.parameters, *op.equations))}
+    classes = tuple(_function_class(part, _class_name(op, part, taken)) for part in module.parts)
+    whole = _public_body(code, module, [c.name for c in classes])
+    signature = call_lines(f"def {op.name}(", declared(code), f") -> {_result(module)}:", 0)
+    every = [x.name for x in (*op.inputs, *op.parameters)]
+    before, body = code.public(op.name, every, whole)
+    lines = [line for c in classes for line in c.lines()]
+    template = _Template(
+        title=tuple(docstring(_document(op, module, formulas))),
+        imports=tuple(imports_of([*lines, *whole, *signature, "Function"])),
+        classes=classes,
+        before=tuple(before),
+        signature=tuple(signature),
+        body=indented(body, 4),
+    )
+    return environment().get_template("plain.py.jinja").render(module=template)
+
+
+def _class_name(op: Operation, part: PlainPart, taken: set[str]) -> str:
+    """Return the name of a Function, which no tensor has."""
+    name = camel_case(op.name) + camel_case(part.option or "")
+    return f"_{name}" if name in (*taken, "Function") else name
+
+
+def _result(module: PlainModule) -> str:
+    return result_type(len(module.parts[0].program.outputs))
+
+
+# ------------------------------------------------------------------ the docstring
+
+
+def _document(op: Operation, module: PlainModule, formulas: Sequence[Formulas]) -> list[str]:
+    """Return the lines of the module's docstring."""
+    equations = list(dict.fromkeys(f"    {f}" for d in formulas for f in d.equations))
+    lines = [title(op.name), "", *equations]
+    for part, d in zip(module.parts, formulas, strict=True):
+        lines += ["", _heading(op, part, d), "", *(f"    {f}" for f in d.shown)]
+    return [*lines, "", OMITTED]
+
+
+def _heading(op: Operation, part: PlainPart, d: Formulas) -> str:
+    """Return the line above the gradients: G = ∂L/∂Y."""
+    choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
+    option = "" if part.option is None else f' for {choice}="{part.option}"'
+    meanings = (f"{name} = ∂L/∂{output}" for output, name in d.cotangents)
+    word = "Gradients" if len(d.shown) > 1 else "Gradient"
+    return f"{', '.join((f'{word}{option}', *meanings))}:"
+
+
+# ------------------------------------------------------------------ the Function
+
+
+def _function_class(part: PlainPart, name: str) -> _Class:
+    op, program = part.operation, part.program
+    return _Class(
+        name=name,
+        signature=indented(call_lines("def forward(", arguments(op), "):", 4), 4),
+        forward=indented(_body(program.forward, program.outputs, 8), 8),
+        outcome=_outcome(op, program),
+        setup=indented(_setup(op, program), 8),
+        cotangents=", ".join(cotangent or f"_{output}" for output, cotangent in program.cotangents),
+        backward=indented(_backward(op, program), 8),
+    )
+
+
+def _body(lines: Sequence[Line], results: Sequence[str], indent: int) -> list[str]:
+    """Return the statements of the lines; the last one returns the results."""
+    if lines and list(results) == [lines[-1].name]:
+        made = [s for line in lines[:-1] for s in assigned(line, indent)]
+        return [*made, *formatted_statement("return ", lines[-1].code, indent)]
+    return [s for line in lines for s in assigned(line, indent)] + return_statement(results, indent)
+
+
+def _outcome(op: Operation, program: Program) -> str:
+    """Return the name of what forward returned: that of the only output, if no input has it."""
+    alone = program.outputs if len(program.outputs) == 1 else ()
+    names: tuple[str, ...] = (*alone, "outputs", "_outputs")
+    taken = set(arguments(op))
+    return next(name for name in names if name not in taken)
+
+
+def _setup(op: Operation, program: Program) -> list[str]:
+    """Return the lines of setup_context: what the backward reads is kept."""
+    saved, silent = [s.name for s in program.saved], _silent(program)
+    here, later = _sizes_at(program)
+    parameters = _kept_parameters(program, later)
+    shapes = [x for x in program.kept_shapes if x not in saved]
+    read = {*saved, *shapes, *(name for x in here for name in names_in(x.code))}
+    targets = [_target(name, read, parameters) for name in arguments(op)]
+    lines = _unpacked(targets, "inputs")
+    outcome = _outcome(op, program)
+    if len(program.outputs) > 1 or outcome != program.outputs[0]:
+        names = [name if name in (*saved, *silent) else "_" for name in program.outputs]
+        lines += _unpacked(names, outcome) if len(names) > 1 else [f"{names[0]} = {outcome}"]
+    lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8) if silent else []
+    given: dict[Code, Code] = {Name(name): _on_ctx(name) for name in parameters}
+    lines += [s for x in here for s in assigned(replace(x, code=replaced(x.code, given)), 8)]
+    lines += [f"ctx.{name} = {name}" for name in _kept_sizes(program, here, later)]
+    lines += [f"ctx.{name}_shape = {name}.shape" for name in shapes]
+    if saved and saved == arguments(op):
+        return [*lines[1:], "ctx.save_for_backward(*inputs)"]
+    lines += call_lines("ctx.save_for_backward(", saved, ")", 8) if saved else []
+    return lines or ["pass"]
+
+
+def _silent(program: Program) -> list[str]:
+    """Return the outputs that have no gradient."""
+    return [output for output, cotangent in program.cotangents if cotangent is None]
+
+
+def _target(name: str, read: set[str], parameters: Sequence[str]) -> str:
+    """Return what an argument is assigned to in setup_context."""
+    if name in parameters:
+        return f"ctx.{name}"
+    return name if name in read else "_"
+
+
+def _unpacked(targets: Sequence[str], source: str) -> list[str]:
+    """Return the lines that assign the items of a tuple; ``_`` marks what nothing reads."""
+    wanted = [n for n, target in enumerate(targets) if target != "_"]
+    whole = f"{', '.join(targets)} = {source}"
+    if len(wanted) == 1 or (wanted and len(whole) + 8 > COLUMNS):
+        return [f"{targets[n]} = {source}[{n}]" for n in wanted]
+    return [whole] if wanted else []
+
+
+def _sizes_at(program: Program) -> tuple[list[Line], list[Line]]:
+    """Return the lines of sizes that setup_context computes, and those that the backward can.
+
+    The backward has the saved tensors, the parameters, and all sizes that are kept.
+    """
+    known = {*(s.name for s in program.saved), *program.parameters}
+    here: list[Line] = []
+    later: list[Line] = []
+    for line in program.setup:
+        (later if known.issuperset(names_in(line.code)) else here).append(line)
+        known.add(line.name)
+    return here, later
+
+
+def _kept_sizes(program: Program, here: Sequence[Line], later: Sequence[Line]) -> list[str]:
+    """Return the sizes of setup_context that the backward reads."""
+    lines = [*later, *(x.line for x in program.backward)]
+    read = {name for x in lines for name in names_in(x.code)}
+    return [x.name for x in here if x.name in read]
+
+
+def _kept_parameters(program: Program, later: Sequence[Line]) -> list[str]:
+    """Return the parameters that the backward reads, with those that these lines read."""
+    read = {*program.kept_parameters, *(name for x in later for name in names_in(x.code))}
+    return [name for name in program.parameters if name in read]
+
+
+def _backward(op: Operation, program: Program) -> list[str]:
+    """Return the lines of backward: what is saved, then each gradient."""
+    saved = [s.name for s in program.saved]
+    here, later = _sizes_at(program)
+    own = [
+        Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in program.kept_shapes if t in saved
+    ]
+    lines = [*later, *own, *_gradient_lines(program)]
+    kept = _kept_sizes(program, here, later)
+    kept += [f"{t}_shape" for t in program.kept_shapes if t not in saved]
+    lines, first = _with_kept(lines, (*_kept_parameters(program, later), *kept))
+    made = []
+    if saved:
+        target = f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved)
+        whole = f"{target} = ctx.saved_tensors"
+        hanging = ["(", *(f"    {name}," for name in saved), ") = ctx.saved_tensors"]
+        made += [whole] if len(whole) + 8 <= COLUMNS else hanging
+    made += [s for line in (*first, *lines) for s in assigned(line, 8)]
+    gradients = [program.gradients.get(name, "None") for name in arguments(op)]
+    return [*made, *return_statement(gradients, 8)]
+
+
+_OFTEN = 3
+"""Reads of a parameter from which on it has a name in the backward."""
+
+
+def _with_kept(lines: list[Line], kept: Sequence[str]) -> tuple[list[Line], list[Line]]:
+    """Return the lines with what is kept read from ctx, and lines that name what is read often."""
+    reads = Counter(name for line in lines for name in names_in(line.code))
+    bound = {line.name for line in lines}
+    often = [name for name in kept if reads[name] >= _OFTEN or name in bound]
+    new: dict[Code, Code] = {Name(name): _on_ctx(name) for name in kept if name not in often}
+    read = [Line(line.name, replaced(line.code, new)) for line in lines]
+    return read, [Line(name, _on_ctx(name)) for name in often]
+
+
+def _on_ctx(name: str) -> Code:
+    return Attribute(Name("ctx"), name)
+
+
+def _gradient_lines(program: Program) -> list[Line]:
+    """Return the lines of the gradients; one that would share the memory of another is copied."""
+    apart = gradients_apart(program, program.backward)
+    copied = {x.line.name for x in apart if x not in program.backward}
+    lines = [x.line for x in program.backward]
+    last = {line.name: n for n, line in enumerate(lines)}
+    return [
+        Line(x.name, MethodCall(x.code, "clone")) if x.name in copied and last[x.name] == n else x
+        for n, x in enumerate(lines)
+    ]
+
+
+# ------------------------------------------------------------------ the public function
+
+
+def _public_body(code: Coded, module: PlainModule, classes: Sequence[str]) -> list[str]:
+    """Return the lines of the public function: defaults, the Function, the choice of an output."""
+    op, lines = code.operation, _default_lines(code.operation)
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    calls = [f"{name}.apply(" for name in classes]
+    given = [arguments(part.operation) for part in module.parts]
+    if choice is None:
+        return lines + call_lines(f"return {calls[0]}", given[0], ")", 4)
+    options: dict[str, list[str]] = {}
+    if module.finish:
+        (part,) = module.parts
+        (output,) = part.program.outputs
+        lines += call_lines(f"{output} = {calls[0]}", given[0], ")", 4)
+        for option, made in module.finish.items():
+            results = [made[-1].name if made else output]
+            options[option] = _body(made, results, 8)
+    else:
+        for part, call, own in zip(module.parts, calls, given, strict=True):
+            options[part.option or ""] = call_lines(f"return {call}", own, ")", 8)
+    (default, _), *_ = choice.outputs
+    others = [option for option in options if option != default]
+    for option in sorted(others, key=lambda option: len(options[option])):
+        lines += [f'if {choice.name} == "{option}":', *indented(options[option], 4)]
+    return lines + options[default]
+
+
+def _default_lines(op: Operation) -> list[str]:
+    """Return the statements that put the default of an optional input in the place of None."""
+    border = Border.of(op)
+    optional = {t.name: t for t in op.inputs if t.default is not None}
+    made = [Line(name, _default(op, border, t)) for name, t in optional.items()]
+    made = own_shapes(made, [t.name for t in op.inputs if t.name not in optional])
+    lines = [s for line in lines_read(group_shapes(op), made) for s in assigned(line, 4)]
+    for line in made:
+        lines += [f"if {line.name} is None:", *indented(assigned(line, 8), 4)]
+    return lines
+
+
+def _default(op: Operation, border: Border, t: Tensor) -> Code:
+    """Return a tensor of the default of an optional input: ones, zeros, or another constant."""
+    number = constant_text(t.default)
+    word = {"0": "zeros", "1": "ones"}.get(number, "full")
+    value = () if word != "full" else (Literal(number),)
+    alike = (x for x in op.inputs if x.default is None and x.kind == t.kind and x.axes == t.axes)
+    if (other := next(alike, None)) is not None:
+        return FunctionCall(f"torch.{word}_like", (Name(other.name), *value))
+    dtype = {"int": "torch.int64", "bool": "torch.bool"}.get(t.kind)
+    kind = () if dtype is None else (Keyword("dtype", Name(dtype)),)
+    arguments = (Tuple(border.outer_sizes(t.name)), *value, *kind)
+    return MethodCall(like_input(op), f"new_{word}", arguments)

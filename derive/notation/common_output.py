@@ -1,0 +1,72 @@
+"""The equation that all options of a choice reduce: mean, sum and none of one loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from derive.algebra.expr import Index
+from derive.notation.operation import (
+    Choice,
+    Equation,
+    Operation,
+    Tensor,
+    depended_on,
+    options,
+    without_choice,
+)
+
+
+@dataclass(frozen=True)
+class CommonOutput:
+    """An operation with a choice, in two parts: what all options read, and what each makes of it.
+
+    With the input ``loss`` of its own, each of ``options`` computes one output of the operation.
+    """
+
+    common: Operation
+    """The operation without the choice; its output is the output of one option."""
+    options: Mapping[str, Operation | None]
+    """None for the option that returns the common output itself."""
+
+
+def common_output(op: Operation) -> CommonOutput | None:
+    """Return the two parts of an operation whose options all reduce the output of one of them."""
+    outputs = {o: name for p in op.parameters if isinstance(p, Choice) for o, name in p.outputs}
+    equations = {e.name: e for e in op.equations}
+    for option, name in outputs.items():
+        common, others = equations[name], {o: n for o, n in outputs.items() if n != name}
+        if common.kind != "float" or not all(isinstance(i, Index) for i in common.axes):
+            continue
+        if others and all(_reduces(op, equations[n], common) for n in others.values()):
+            whole = without_choice(op, option)
+            return CommonOutput(
+                whole, {o: _beyond(whole, op, n, common) for o, n in outputs.items()}
+            )
+    return None
+
+
+def _reduces(op: Operation, output: Equation, common: Equation) -> bool:
+    """True if the output has fewer axes than the common equation, and depends on it."""
+    read = depended_on(op, (output.name,))
+    return len(output.axes) < len(common.axes) and any(e is common for e in read)
+
+
+def _beyond(whole: Operation, op: Operation, output: str, common: Equation) -> Operation | None:
+    """Return the operation that computes an output from the inputs and the common equation."""
+    if output == common.name:
+        return None
+    given = Tensor(common.name, common.axes)
+    extents = tuple(
+        replace(e, sources=(*e.sources, *((common.name, n) for n in _places(common, e.name))))
+        for e in whole.extents
+    )
+    equations = tuple(e for e in op.equations if e is not common)
+    parts = ((*whole.inputs, given), whole.parameters, equations, (output,), extents)
+    made = type(op).resolved(op.name, *parts, stable=op.stable)
+    return dict(options(made))[None]
+
+
+def _places(equation: Equation, extent: str) -> list[int]:
+    """Return the axes of an equation whose index has this extent."""
+    return [n for n, i in enumerate(equation.axes) if isinstance(i, Index) and i.extent == extent]

@@ -1,0 +1,202 @@
+"""Reductions that keep their axes where each reader broadcasts them again.
+
+mu = x.mean(1); x - mu.unsqueeze(1)        mu = x.mean(1, keepdim=True); x - mu
+(x.sum(1) / n).unsqueeze(1)                x.sum(1, keepdim=True) / n
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from derive.algebra import substitution
+from derive.program.cse import Line
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    FunctionCall,
+    Keyword,
+    Literal,
+    MethodCall,
+    Name,
+    Subscript,
+    Tuple,
+    Unary,
+    replaced,
+    text,
+    values_in,
+)
+from derive.program.torch_ops import torch_op
+
+_Views = tuple[Code, ...]
+"""Positions of axes of size 1, in the order in which they are inserted; a group has a name."""
+
+_KEEPS = Keyword("keepdim", Literal("True"))
+
+
+def with_kept_axes(
+    lines: Sequence[Line], results: Collection[str], numbers: Collection[str]
+) -> list[Line]:
+    """Return the lines with reductions that keep their axes, if all readers insert them.
+
+    ``numbers`` are the names of numbers. The values of ``results`` keep their shapes.
+    """
+    made = [replace(line, code=_sunk(line.code, numbers)) for line in lines]
+    counted = [line.name for line in lines]
+    for n in reversed(range(len(made))):
+        name = made[n].name
+        if name in results or counted.count(name) > 1:
+            continue
+        views = _common_views(name, [line.code for line in made])
+        kept = None if views is None else _absorbed(made[n].code, views, numbers)
+        if views is not None and kept is not None:
+            made[n] = replace(made[n], code=kept, type=None)
+            whole = {_viewed(Name(name), views): Name(name)}
+            made = [replace(line, code=replaced(line.code, whole)) for line in made]
+    return made
+
+
+def _sunk(code: Code, numbers: Collection[str]) -> Code:
+    """Return the code with insertions of axes moved to reductions and names, where they can be."""
+
+    def visit(part: Code) -> Code | None:
+        inner, views = _views_of(part)
+        if not views or isinstance(inner, Name):
+            return None
+        kept = _absorbed(inner, views, numbers)
+        return None if kept is None else _sunk(kept, numbers)
+
+    return substitution.replace(code, visit)
+
+
+def _views_of(code: Code) -> tuple[Code, _Views]:
+    """Return the code without insertions of axes, and these, the first one first."""
+    views: list[Code] = []
+    while True:
+        match code:
+            case MethodCall(inner, "unsqueeze", (place,)):
+                code = inner
+                views.insert(0, place)
+            case Subscript(inner, (Tuple((Literal("..."), Unary("*", new))),)):
+                code = inner
+                views.insert(0, new)
+            case _:
+                return code, tuple(views)
+
+
+def _viewed(code: Code, views: _Views) -> Code:
+    """Return the code with these axes inserted."""
+    for view in views:
+        if isinstance(view, Name) and view.id.endswith("_new"):
+            code = Subscript(code, (Tuple((Literal("..."), Unary("*", view))),))
+        else:
+            code = MethodCall(code, "unsqueeze", (view,))
+    return code
+
+
+def _common_views(name: str, codes: Sequence[Code]) -> _Views | None:
+    """Return the axes that each reader of a name inserts; None if one reads it otherwise."""
+    found = [views for code in codes for views in _reads(name, code)]
+    return found[0] if found and found[0] and len(set(found)) == 1 else None
+
+
+def _reads(name: str, code: Code) -> Iterator[_Views]:
+    """Yield the axes that are inserted at each read of a name."""
+    inner, views = _views_of(code)
+    if isinstance(inner, Name):
+        if inner.id == name:
+            yield views
+        return
+    for part in inner.parts():
+        yield from _reads(name, part)
+
+
+def _absorbed(code: Code, views: _Views, numbers: Collection[str]) -> Code | None:
+    """Return the code with axes inserted inside of it, by reductions that keep theirs."""
+    match code:
+        case Name():
+            return _viewed(code, views)
+        case MethodCall(x, name, (dims,)) if torch_op(code).keeps and _inserts(dims, views):
+            return MethodCall(x, name, (dims, _KEEPS))
+        case FunctionCall(name, (x, dims)) if torch_op(code).keeps and _inserts(dims, views):
+            return FunctionCall(name, (x, dims, _KEEPS))
+        case MethodCall(x, "squeeze", (place,)) if views == (place,):
+            return x
+        case Unary("-", x):
+            inner = _absorbed(x, views, numbers)
+            return None if inner is None else Unary("-", inner)
+        case MethodCall(x, name, args) if _is_elementwise(code) and _are_numbers(args, numbers):
+            inner = _absorbed(x, views, numbers)
+            return None if inner is None else MethodCall(inner, name, args)
+        case Binary(op, a, b) if op in _ELEMENTWISE:
+            if _are_numbers((b,), numbers):
+                inner = _absorbed(a, views, numbers)
+                return None if inner is None else Binary(op, inner, b)
+            if _are_numbers((a,), numbers):
+                inner = _absorbed(b, views, numbers)
+                return None if inner is None else Binary(op, a, inner)
+    return None
+
+
+_ELEMENTWISE = ("+", "-", "*", "/", "**", "<", "<=", ">", ">=", "==", "!=")
+
+
+def _is_elementwise(code: Code) -> bool:
+    """True for a call that maps each element."""
+    op = torch_op(code)
+    return op.shape is None and not (op.view or op.keeps or op.contracts or op.makes)
+
+
+def _are_numbers(codes: Sequence[Code], numbers: Collection[str]) -> bool:
+    """True if the codes read no tensor but its shape."""
+    read = (name for code in codes for name in values_in(code))
+    return all(name in numbers or name.endswith("_shape") for name in read)
+
+
+def _inserts(dims: Code, views: _Views) -> bool:
+    """True if the views insert the reduced axes again, apart from axes of size 1 in front.
+
+    >>> _inserts(Tuple((Literal("0"), Literal("2"))), (Literal("1"),))
+    True
+    >>> _inserts(Literal("1"), (Literal("0"),))
+    False
+    """
+    reduced = list(dims.items) if isinstance(dims, Tuple) else [dims]
+    places = [_place(d) for d in reduced]
+    inserted = [_place(v) for v in views]
+    if len(reduced) == 1 and not isinstance(places[0], int):
+        return places == inserted
+    ends = [p for p in places if not isinstance(p, int)]
+    singles = [p for p in places if isinstance(p, int)]
+    if ends != [v for v in inserted if not isinstance(v, int)] or ends != places[len(singles) :]:
+        return False
+    return _same_axes(singles, [v for v in inserted if isinstance(v, int)])
+
+
+def _place(code: Code) -> int | str:
+    """Return a position from the start as a number, another one or a group as text."""
+    words = text(code).lstrip("*")
+    if words.isdigit():
+        return int(words)
+    return words.removesuffix("_axes").removesuffix("_new") if "_" in words else words
+
+
+def _same_axes(singles: Sequence[int], inserted: Sequence[int]) -> bool:
+    """True if keeping the axes ``singles`` gives the axes that the insertions give.
+
+    The axes after the last reduced one are one item.
+    """
+    last = max(singles, default=-1)
+    kept = ["1" if n in singles else str(n) + "k" for n in range(last + 1)]
+    made = [item for item in kept if item != "1"]
+    kept, made = [*kept, "rest"], [*made, "rest"]
+    for place in inserted:
+        if place > len(made) - 1:
+            return False
+        made.insert(place, "1")
+
+    def stripped(items: list[str]) -> list[str]:
+        first = next(n for n, item in enumerate(items) if item != "1")
+        return items[first:]
+
+    return stripped(kept) == stripped(made)
