@@ -21,7 +21,7 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_500,
-    "derive/module": 5_200,
+    "derive/module": 5_300,
     "derive/notation": 7_700,
     "derive/program": 6_400,
     "derive/reports": 1_200,
