@@ -260,6 +260,10 @@ def index_select(x: Shape, at: Any, index: Shape) -> Shape:
     return _put_sizes(x, _axis_number(x, at), *index)
 
 
+def indexed(x: Shape, at: Shape) -> Shape:
+    return (*at, *x[1:])
+
+
 def read_at(x: Shape, dims: Any, *positions: Shape) -> Shape:
     """Return the axes of the positions in place of adjacent indexed axes, else first."""
     places = [_axis_number(x, n) for n in dims]

@@ -249,7 +249,7 @@ _ROWS = (
     *map(_reduces, ("prod", "max", "min", "amax", "amin")),
     *(_reduces(name, kind="int") for name in ("argmax", "argmin")),
     *(_reduces(name, kind="bool") for name in ("any", "all")),
-    _picks("_indexed"),
+    _picks("_indexed", shape_rules.indexed),
     replace(_reduces("rt.sum_over"), alias=Alias.SAME),
     replace(_reduces("rt.mean_over"), alias=Alias.SAME),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),

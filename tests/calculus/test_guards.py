@@ -318,7 +318,7 @@ def test_a_sum_that_no_position_has_is_made_before_what_is_placed():
         "x[c,u+off[u,k]], 0))"
     )
     code = source(op)
-    assert "rt.flatten(W, 1, 2).mT @ G" in code
+    assert "_flatten(W, 1, 2).mT @ G" in code
     failed = [c for c in checks_of(op, load(op)) if not c.ok]
     assert not failed, failed
 

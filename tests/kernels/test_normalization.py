@@ -203,7 +203,9 @@ def is_found(name):
     kernel, reads = FOUND[name]
     patterns = [pattern for _, pattern, _ in derivation(op).recognised]
     assert kernel in patterns and f"{kernel} backward" in patterns
-    assert len(re.findall(r"grads\[", first_order(text))) == reads
+    assert (
+        len(re.findall(r"grads\[|_backward\((?:[^()]|\([^()]*\))*\)\[", first_order(text))) == reads
+    )
     verify_source(op, text)
 
 

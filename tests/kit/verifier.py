@@ -90,7 +90,7 @@ def faults_of_types(op: Operation, program: Program, optional: Sequence[str] = (
     found: list[str] = []
     for absent in dict.fromkeys(((), *((name,) for name in optional), tuple(optional))):
         gone = dict.fromkeys(absent, ABSENT)
-        for lines in (program.forward, program.composed, program.forward_in_place):
+        for lines in (program.forward, program.composed):
             types = forward_types(op)
             types.known |= gone
             found += _faults_of_types(op, types, [(x, ()) for x in lines], absent)

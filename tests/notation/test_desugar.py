@@ -447,7 +447,7 @@ WRONG = [
     (
         "op f(x[n,(t d)], z[k], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])*sum[k](x[n,k]*z[k])",
         (zeros(2, 12), zeros(13), zeros(4)),
-        "f: index k has size 12 on axis 1 of x but 13 on axis 0 of z",
+        "f: axis 0 of z has size 13, which is not divisible by size(d) = 4",
     ),
     (
         "op f(x[k], a[t], b[m]) -> y\nz[k] = concat[k](x[k], b[k])\ny[d] = sum[t](z[(t d)]*a[t])",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from kit.texts import rt
 from kit.torch_code import torch_code
 
 from derive.algebra.poly import constant
+from derive.memory import imported
+from derive.module.runtime import plain_runtime
 from derive.program.cse import Line
 from derive.program.dataflow import Aliases, Backward, live, live_in
 from derive.program.shape_rules import TensorType
@@ -89,7 +92,9 @@ x.long(); places.long(); torch.real(x); x if True else y; x if True else None; m
 mask.prod(1); x.isfinite();
 (x.mT if True else y).unsqueeze(0); x.cumsum(0); alone.cumsum(1); torch.addcmul(x, y, y);
 x.masked_fill(mask, 0); torch.pow(x, 1); torch.pow(x, y); torch.nn.functional.hardshrink(x, 0);
-torch.nn.functional.threshold(x, -9, 0); rt.addmm(square, x, x.mT, 1, 1)
+torch.nn.functional.threshold(x, -9, 0); rt.addmm(square, x, x.mT, 1, 1);
+rt.sum_over(x, ()); rt.mean_over(x, ()); rt.sum_over(alone, (1,)); rt.mean_over(alone, (1,));
+_indexed(x, classes)
 """
 """Calls with the arguments for which sharing is most likely."""
 CALLS = [
@@ -140,7 +145,16 @@ def tensors():
     return found | {"outer": torch.full((3, 4), 9), "beyond": torch.tensor([0, 1, 9])}
 
 
-OTHERS = {"low": torch.float32, "half": torch.float16, "all3": [True] * 3, "math": math}
+PLAIN_RUNTIME = imported("_plain_runtime", plain_runtime())
+SHARED = SimpleNamespace(**{**vars(PLAIN_RUNTIME), **vars(rt)})
+"""The functions of both styles."""
+OTHERS = {
+    "_indexed": lambda x, at: x[at],
+    "low": torch.float32,
+    "half": torch.float16,
+    "all3": [True] * 3,
+    "math": math,
+}
 
 
 def storage(x: torch.Tensor) -> int:
@@ -150,7 +164,7 @@ def storage(x: torch.Tensor) -> int:
 
 def made(call, given):
     with torch.no_grad():
-        return eval(call, {"rt": rt, **OTHERS, **given, "torch": torch})
+        return eval(call, {"rt": SHARED, **OTHERS, **given, "torch": torch})
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -15,7 +15,7 @@ from derive.lowering.patterns.scatter_elements import as_summation
 
 GRADIENTS = {
     "op f(x[i,i]) -> y\ny[i] = x[i,i]**2": "diag_embed()",
-    "op f(x[i,j]) -> y\ny[i] = x[i,1]**2": "functional.pad(product, (1, x.shape[1] - 2))",
+    "op f(x[i,j]) -> y\ny[i] = x[i,1]**2": ".unsqueeze(1), (1, x.shape[1] - 2))",
     "op f(x[n,t,c]) -> y\ny[n,c] = sin(x[n,size(t)-1,c])": "(0, 0, x.shape[1] - 1, 0))",
     "op f(x[t,n]) -> y\ny[n] = x[size(t)-2,n]**2*x[0,n]": "(0, 0, x.shape[0] - 2, 1))",
     "op f(x[*p,k]) -> y\ny[*p] = x[*p,size(k)-1]**3": "(x.shape[-1] - 1, 0))",
