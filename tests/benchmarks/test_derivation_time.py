@@ -19,8 +19,8 @@ def test_derivation_time(name, benchmark):
 
     def derive_anew() -> str:
         with anew():
-            return source(op)
+            return source(op, standalone=False)
 
     # Where nothing is timed nothing is derived again.
-    derived = (lambda: source(op)) if benchmark.disabled else derive_anew
+    derived = (lambda: source(op, standalone=False)) if benchmark.disabled else derive_anew
     assert benchmark.pedantic(derived, rounds=3, warmup_rounds=1) == written(op)

@@ -523,7 +523,7 @@ def test_the_command_compares_the_module_on_disk(tmp_path, monkeypatch):
     (entry,) = json.loads(done.stdout)
     assert (done.returncode, entry["module"]) == (1, "gen/cube.py")
     assert [row["approximate"] for row in entry["rows"]] == [True, False]
-    path.write_text(text.replace("return", "return missing +"))
+    path.write_text(text.replace("return grad_x", "return missing + grad_x"))
     done = command("compare", "cube", cwd=tmp_path)
     assert (done.returncode, "gen/cube.py fails: NameError" in done.stderr) == (2, True)
     path.write_text(text + "1/0\n")
