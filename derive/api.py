@@ -24,7 +24,7 @@ from derive.module.name_mangling import coded, with_own_meanings
 from derive.module.plain import PlainModule, PlainPart, emit_plain
 from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
-from derive.notation.common_output import common_output
+from derive.notation.common_output import CommonOutput, common_output
 from derive.notation.operation import (
     Operation,
     check_operation,
@@ -37,7 +37,7 @@ from derive.notation.operation import (
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
-from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
+from derive.reports.formula import Formula, PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 
@@ -210,10 +210,15 @@ def source(
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         variants = _variants(code.operation, names, least)
-        derivations = [formulas_of(op, option) for option in names]
-        moved = [tangents(op, n) for n in names] if variants[0].tangent is not None else []
+        split = common_output(op) if variants[0].outside else None
+        shown = split.common if split else op
+        derivations = [formulas_of(shown, option) for option, _ in options(shown)]
+        moved = (
+            [] if variants[0].tangent is None else [tangents(shown, n) for n, _ in options(shown)]
+        )
         kernels = kernels_of(v.program for v in variants)
-        doc = document(op, derivations, moved, kernels, least=least)
+        others = _others(split) if split else []
+        doc = document(op, derivations, moved, kernels, least=least, others=others)
         return _finished(op, emit(code, variants, tests, doc), standalone)
 
 
@@ -224,14 +229,24 @@ def _finished(op: Operation, text: str, standalone: bool) -> str:
 
 
 def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:
-    """Return the programs of the options: one, if these are reductions of one equation."""
-    common = reductions(op)
+    """Return the programs of the options: one, if these are made of one equation."""
+    split = common_output(op)
+    common = reductions(split) if split else None
     whole = common and pipeline.specialized_with_reductions(op, common, least)
     if whole:
         return [Variant(None, *whole, common)]
+    inside = pipeline.specialized_inside(split, least) if split else None
+    if inside:
+        return [Variant(None, *inside[:2], outside=inside[2])]
     return [
         Variant(n, pipeline.specialized(op, n, least), pipeline.own_tangent(op, n)) for n in names
     ]
+
+
+def _others(split: CommonOutput) -> list[Formula]:
+    """Return the equations of the options beyond the common ones, in the order of a derivation."""
+    every = (f for rest in split.others.values() for f in as_formulas(rest))
+    return list(dict.fromkeys(every))
 
 
 def _plain_source(op: Operation) -> str:
@@ -243,9 +258,9 @@ def _plain_source(op: Operation) -> str:
             common, shown = split.common, common_output(op)
             parts = [PlainPart(None, common, pipeline.plain_program(common, None))]
             finish = {
-                option: pipeline.plain_program(rest, None).forward if rest else ()
-                for option, rest in split.options.items()
-            }
+                option: pipeline.plain_program(rest, None).forward
+                for option, rest in split.others.items()
+            } | {split.option: ()}
             derivations = [] if shown is None else [formulas_of(shown.common, None)]
         else:
             parts = [

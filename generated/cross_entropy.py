@@ -6,20 +6,12 @@
     count = Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]]
     average = total/count
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))/count
-    grad_weight[c] = −G/count·Σ[n,*q] [target[n,*q] ≠ ignore_index]·(label_smoothing·F[n,c,*q]/size(c) + δ[c,target[n,*q]]·(average + (1 − label_smoothing)·F[n,c,*q]))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
-    grad_weight[c] = −G·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_weight[c] = −Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
+
+torch differentiates total, count and average.
 
 Fused kernels of torch, with the equation that each computes:
 
@@ -36,336 +28,7 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.no_view(rt.log_softmax(input, 1))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = (
-            None
-            if weight is None
-            else weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-        )
-        product = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * picked
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
-        )
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=input.dtype)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-class _CrossEntropyMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index, label_smoothing = inputs
-        average, F, count = output
-        ctx.mark_non_differentiable(count)
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        weight_shape = (input.shape[1],)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.weight_shape = weight_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            target, weight, average if ctx.needs_input_grad[2] else None, F, count
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F, _grad_count):
-        if G is None and G_F is None:
-            return (None,) * 5
-        target, weight, average, F, count = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
-            weight, average, F, count, G = rt.widened(weight, average, F, count, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            ratio = -label_smoothing * G / (F.shape[1] * count)
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            ratio2 = -(1 - label_smoothing) * G / count
-            chosen3 = chosen.flatten()
-            mask2 = mask.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                product = (
-                    ratio2
-                    if weight is None
-                    else ratio2
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-                )
-                product2 = (
-                    ratio.expand(F.shape)
-                    if weight is None
-                    else (ratio * weight).unsqueeze(1).expand(F.shape)
-                )
-                placed = (
-                    rt.scatter_add(product2, 1, chosen2, product.expand(chosen2.shape))
-                    if weight is None
-                    else rt.scatter_add(product2, 1, chosen2, product.unsqueeze(1))
-                )
-                grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(placed, F, 1), mask2
-                ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                part = torch.where(
-                    mask, ratio2 * rt.gather(F, 1, chosen2).squeeze(1), 0
-                ).reshape((target.shape[0] * target.shape[1],))
-                product3 = (
-                    ratio * torch.where(mask2, F, 0).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
-                )
-                part2 = torch.where(mask, -G * average / count, 0).reshape(
-                    (target.shape[0] * target.shape[1],)
-                )
-                zeros = G.new_zeros(()).expand((F.shape[1],))
-                grad_weight = (
-                    (product3 if label_smoothing != 0 else zeros)
-                    .index_add(0, chosen3, part2)
-                    .index_add(0, chosen3, part)
-                )
-            return grad_input, None, grad_weight, None, None
-        weight_shape = ctx.weight_shape
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.flatten()
-        picked = (
-            None
-            if weight is None
-            else rt.unflatten(weight.index_select(0, chosen2), 0, target.shape)
-        )
-        count = (
-            mask.sum(dtype=G.dtype)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        ratio = -label_smoothing * G / (F.shape[1] * count)
-        chosen3 = chosen.unsqueeze(1)
-        ratio2 = -(1 - label_smoothing) * G / count
-        mask2 = mask.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            chosen4 = (
-                torch.where(mask, ratio2, 0).unsqueeze(1)
-                if weight is None
-                else torch.where(mask, ratio2 * picked, 0).unsqueeze(1)
-            )
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            chosen5 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            grad_F = rt.add_cotangent(rt.scatter_add(chosen5, 1, chosen3, chosen4), G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            part = torch.where(
-                mask, ratio2 * rt.gather(F, 1, chosen3).squeeze(1), 0
-            ).reshape((target.shape[0] * target.shape[1],))
-            product = (
-                ratio * torch.where(mask2, F, 0).sum((0, 2))
-                if label_smoothing != 0
-                else None
-            )
-            part2 = torch.where(mask, -G * average / count, 0).reshape(
-                (target.shape[0] * target.shape[1],)
-            )
-            zeros = G.new_zeros(()).expand((F.shape[1],))
-            grad_weight = (
-                (product if label_smoothing != 0 else zeros)
-                .index_add(0, chosen2, part2)
-                .index_add(0, chosen2, part)
-            )
-        return grad_input, None, grad_weight, None, None
-
-
-def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.no_view(rt.log_softmax(input, 1))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        zeros = input.new_zeros(()).expand(target.shape)
-        loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
-        )
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-class _CrossEntropySum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index, label_smoothing = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        weight_shape = (input.shape[1],)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.weight_shape = weight_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 5
-        target, weight, F = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
-            weight, F, G = rt.widened(weight, F, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            ratio = -label_smoothing * G / F.shape[1]
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            chosen3 = chosen.flatten()
-            product = -(1 - label_smoothing) * G
-            mask2 = mask.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                product2 = (
-                    product
-                    if weight is None
-                    else product
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
-                )
-                product3 = (
-                    ratio.expand(F.shape)
-                    if weight is None
-                    else (ratio * weight).unsqueeze(1).expand(F.shape)
-                )
-                placed = (
-                    rt.scatter_add(product3, 1, chosen2, product2.expand(chosen2.shape))
-                    if weight is None
-                    else rt.scatter_add(product3, 1, chosen2, product2.unsqueeze(1))
-                )
-                grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(placed, F, 1), mask2
-                ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                part = torch.where(
-                    mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-                ).reshape((target.shape[0] * target.shape[1],))
-                grad_weight = (
-                    ratio * torch.where(mask2, F, 0).sum((0, 2))
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, chosen3, part)
-            return grad_input, None, grad_weight, None, None
-        weight_shape = ctx.weight_shape
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        ratio = -label_smoothing * G / F.shape[1]
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.unsqueeze(1)
-        chosen3 = chosen.flatten()
-        product = -(1 - label_smoothing) * G
-        mask2 = mask.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            chosen4 = rt.where(mask2, ratio * full_weight.unsqueeze(1), 0)
-            part = (
-                torch.where(mask, product, 0)
-                if weight is None
-                else torch.where(
-                    mask,
-                    product
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape),
-                    0,
-                )
-            )
-            chosen5 = part.unsqueeze(1)
-            grad_F = rt.add_cotangent(rt.scatter_add(chosen4, 1, chosen2, chosen5), G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            part2 = torch.where(
-                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-            ).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = (
-                ratio * torch.where(mask2, F, 0).sum((0, 2))
-                if label_smoothing != 0
-                else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, chosen3, part2)
-        return grad_input, None, grad_weight, None, None
-
-
-def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
+def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing):
     with rt.no_autocast(input):
         input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
@@ -394,13 +57,12 @@ def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoot
         loss = torch.where(
             mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
         ).reshape((input_shape[0], *q_shape))
-        loss = rt.no_view(loss.to(dtype))
         return loss, F
 
 
-class _CrossEntropyNone(Function):
+class _CrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_none_forward)
+    forward = staticmethod(_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -523,11 +185,25 @@ class _CrossEntropyNone(Function):
         return grad_input, None, grad_weight, None, None
 
 
-_OPTIONS = {
-    "mean": (_CrossEntropyMean, _cross_entropy_mean_forward),
-    "sum": (_CrossEntropySum, _cross_entropy_sum_forward),
-    "none": (_CrossEntropyNone, _cross_entropy_none_forward),
-}
+def _cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
+    if reduction == "none":
+        return rt.no_view(loss)
+    if reduction == "sum":
+        return loss.sum()
+    total = loss.sum()
+    count = (
+        (target != ignore_index).sum(dtype=loss.dtype)
+        if weight is None
+        else torch.where(
+            target != ignore_index,
+            weight[torch.where(target != ignore_index, target, 0)],
+            0,
+        ).sum()
+    )
+    return total / count
+
+
+_OPTIONS = "mean", "sum", "none"
 
 
 def cross_entropy(
@@ -581,9 +257,19 @@ def cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
+    dtype = rt.autocast_float32(input, weight)
+    if weight is not None:
+        weight = weight.to(torch.promote_types(dtype, torch.float32))
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight, ignore_index, label_smoothing)[0]
-    return rt.apply(function, input, target, weight, ignore_index, label_smoothing)[0]
+        loss = _cross_entropy_forward(
+            input, target, weight, ignore_index, label_smoothing
+        )[0]
+    else:
+        loss = rt.apply(
+            _CrossEntropy, input, target, weight, ignore_index, label_smoothing
+        )[0]
+    return _cross_entropy_reduced(
+        loss, target, weight, ignore_index, reduction
+    ).to(dtype)

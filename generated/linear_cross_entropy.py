@@ -7,29 +7,15 @@
     count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
     average = total/count
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))/count
-    grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
-    grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
-    grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G/count·Σₙ [target[n] ≠ ignore_index]·(δ[c,target[n]]·((label_smoothing − 1)·F[n,c] − average) − label_smoothing·F[n,c]/size(c))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
-    grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
-    grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
-    grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·Σₙ [target[n] ≠ ignore_index]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
+
+torch differentiates total, count and average.
 
 Fused kernels of torch, with the equation that each computes:
 
@@ -46,256 +32,11 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _linear_cross_entropy_mean_forward(
+def _linear_cross_entropy_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
     reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else torch.addmm(linear_bias, input, linear_weight.mT)
-        )
-        part = X.to(wide)
-        F = reuse.log_softmax(part, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        picked2 = F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        chosen2 = (
-            product
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        part2 = (
-            (label_smoothing - 1) * picked2
-            if weight is None
-            else (label_smoothing - 1) * picked * picked2
-        )
-        loss = torch.where(mask, part2 - chosen2, 0)
-        total = loss.sum()
-        count = (
-            mask.sum(dtype=wide)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-class _LinearCrossEntropyMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input = inputs[0]
-        linear_weight = inputs[1]
-        target = inputs[2]
-        linear_bias = inputs[3]
-        weight = inputs[4]
-        ignore_index = inputs[5]
-        label_smoothing = inputs[6]
-        average, F, count = output
-        ctx.mark_non_differentiable(F, count)
-        ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.save_for_backward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            average if ctx.needs_input_grad[4] else None,
-            F,
-            count,
-        )
-
-    @staticmethod
-    @rt.without_autocast
-    def backward(ctx, G, _grad_F, _grad_count):
-        if G is None:
-            return (None,) * 7
-        (
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            average,
-            F,
-            count,
-        ) = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        linear_weight_shape = linear_weight.shape
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = rt.cast(low, input, linear_weight)
-            weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
-            ratio = -label_smoothing * G / (linear_weight_shape[0] * count)
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            ratio2 = (label_smoothing - 1) * G / count
-            mask2 = mask.unsqueeze(1)
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
-                product = (
-                    ratio2
-                    if weight is None
-                    else (ratio2 * weight.index_select(0, chosen)).unsqueeze(1)
-                )
-                part = (
-                    ratio.expand(F.shape)
-                    if weight is None
-                    else (ratio * weight).expand(F.shape)
-                )
-                part2 = product.expand(chosen2.shape) if weight is None else product
-                placed = part.scatter_add(1, chosen2, part2)
-                grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
-                )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-                zeros = G.new_zeros(()).expand((linear_weight_shape[0],))
-                product2 = (
-                    ratio * torch.where(mask2, F, 0).sum(0)
-                    if label_smoothing != 0
-                    else None
-                )
-                grad_weight = (
-                    (product2 if label_smoothing != 0 else zeros)
-                    .index_add(0, chosen, chosen3)
-                    .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
-                )
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, average, G = rt.cast(wide, weight, average, G)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        picked = None if weight is None else weight.index_select(0, chosen)
-        count = (
-            mask.sum(dtype=wide)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
-        )
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        ratio = -label_smoothing * G / (linear_weight.shape[0] * count)
-        chosen2 = chosen.unsqueeze(1)
-        difference = label_smoothing - 1
-        ratio2 = difference * G / count
-        mask2 = mask.unsqueeze(1)
-        part = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part, 1)
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
-                if weight is None
-                else (
-                    label_smoothing * full_weight.mean() - difference * picked
-                ).unsqueeze(1)
-            )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
-            added = (
-                G * difference2 / count * p + ratio
-                if weight is None
-                else G * difference2 / count * p + ratio * weight
-            )
-            part2 = (
-                ratio2.expand(mask2.shape)
-                if weight is None
-                else (ratio2 * picked).unsqueeze(1)
-            )
-            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
-        if ctx.needs_input_grad[0]:
-            grad_input = grad_X.to(low) @ linear_weight
-        if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT.to(low) @ input
-        if ctx.needs_input_grad[3]:
-            grad_linear_bias = grad_X.sum(0)
-        if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, ratio2 * F.gather(1, chosen2).squeeze(1), 0)
-            zeros = G.new_zeros(()).expand((linear_weight.shape[0],))
-            product = (
-                ratio * torch.where(mask2, F, 0).sum(0)
-                if label_smoothing != 0
-                else None
-            )
-            grad_weight = (
-                (product if label_smoothing != 0 else zeros)
-                .index_add(0, chosen, chosen3)
-                .index_add(0, chosen, torch.where(mask, -G * average / count, 0))
-            )
-        return (
-            grad_input,
-            grad_linear_weight,
-            None,
-            grad_linear_bias,
-            grad_weight,
-            None,
-            None,
-        )
-
-
-def _linear_cross_entropy_sum_forward(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
@@ -328,216 +69,13 @@ def _linear_cross_entropy_sum_forward(
         loss = torch.where(
             mask, product2 - (product if label_smoothing != 0 else zeros), 0
         )
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-class _LinearCrossEntropySum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input = inputs[0]
-        linear_weight = inputs[1]
-        target = inputs[2]
-        linear_bias = inputs[3]
-        weight = inputs[4]
-        ignore_index = inputs[5]
-        label_smoothing = inputs[6]
-        _, F = output
-        ctx.mark_non_differentiable(F)
-        ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
-
-    @staticmethod
-    @rt.without_autocast
-    def backward(ctx, G, _grad_F):
-        if G is None:
-            return (None,) * 7
-        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        linear_weight_shape = linear_weight.shape
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = rt.cast(low, input, linear_weight)
-            weight, F, G = rt.cast(wide, weight, F, G)
-            ratio = -label_smoothing * G / linear_weight_shape[0]
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            mask2 = mask.unsqueeze(1)
-            product = (label_smoothing - 1) * G
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
-                product2 = (
-                    product
-                    if weight is None
-                    else (product * weight.index_select(0, chosen)).unsqueeze(1)
-                )
-                part = (
-                    ratio.expand(F.shape)
-                    if weight is None
-                    else (ratio * weight).expand(F.shape)
-                )
-                part2 = product2.expand(chosen2.shape) if weight is None else product2
-                placed = part.scatter_add(1, chosen2, part2)
-                grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
-                )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                chosen3 = torch.where(
-                    mask, product * F.gather(1, chosen2).squeeze(1), 0
-                )
-                grad_weight = (
-                    ratio * torch.where(mask2, F, 0).sum(0)
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, chosen, chosen3)
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, G = rt.cast(wide, weight, G)
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = -label_smoothing * G / linear_weight.shape[0]
-        chosen2 = chosen.unsqueeze(1)
-        mask2 = mask.unsqueeze(1)
-        difference = label_smoothing - 1
-        product = difference * G
-        part = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part, 1)
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            picked = None if weight is None else weight.index_select(0, chosen)
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            difference2 = (
-                label_smoothing * full_weight.mean() - difference
-                if weight is None
-                else (
-                    label_smoothing * full_weight.mean() - difference * picked
-                ).unsqueeze(1)
-            )
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
-            added = (
-                G * difference2 * p + ratio
-                if weight is None
-                else G * difference2 * p + ratio * weight
-            )
-            part2 = (
-                product.expand(mask2.shape)
-                if weight is None
-                else (product * picked).unsqueeze(1)
-            )
-            grad_X = torch.where(mask2, added.scatter_add(1, chosen2, part2), 0)
-        if ctx.needs_input_grad[0]:
-            grad_input = grad_X.to(low) @ linear_weight
-        if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT.to(low) @ input
-        if ctx.needs_input_grad[3]:
-            grad_linear_bias = grad_X.sum(0)
-        if ctx.needs_input_grad[4]:
-            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
-            grad_weight = (
-                ratio * torch.where(mask2, F, 0).sum(0)
-                if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight.shape[0],))
-            ).index_add(0, chosen, chosen3)
-        return (
-            grad_input,
-            grad_linear_weight,
-            None,
-            grad_linear_bias,
-            grad_weight,
-            None,
-            None,
-        )
-
-
-def _linear_cross_entropy_none_forward(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else torch.addmm(linear_bias, input, linear_weight.mT)
-        )
-        part = X.to(wide)
-        F = reuse.log_softmax(part, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        loss = loss.to(dtype)
+        loss = loss.to(wide)
         return loss, F
 
 
-class _LinearCrossEntropyNone(Function):
+class _LinearCrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_none_forward)
+    forward = staticmethod(_linear_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -705,11 +243,25 @@ class _LinearCrossEntropyNone(Function):
         )
 
 
-_OPTIONS = {
-    "mean": (_LinearCrossEntropyMean, _linear_cross_entropy_mean_forward),
-    "sum": (_LinearCrossEntropySum, _linear_cross_entropy_sum_forward),
-    "none": (_LinearCrossEntropyNone, _linear_cross_entropy_none_forward),
-}
+def _linear_cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    total = loss.sum()
+    count = (
+        (target != ignore_index).sum(dtype=loss.dtype)
+        if weight is None
+        else torch.where(
+            target != ignore_index,
+            weight[torch.where(target != ignore_index, target, 0)],
+            0,
+        ).sum()
+    )
+    return total / count
+
+
+_OPTIONS = "mean", "sum", "none"
 
 
 def linear_cross_entropy(
@@ -773,12 +325,12 @@ def linear_cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        result = forward(
+        loss = _linear_cross_entropy_forward(
             input,
             linear_weight,
             target,
@@ -786,16 +338,20 @@ def linear_cross_entropy(
             weight,
             ignore_index,
             label_smoothing,
-        )
-        return result[0]
-    result = rt.apply(
-        function,
-        input,
-        linear_weight,
-        target,
-        linear_bias,
-        weight,
-        ignore_index,
-        label_smoothing,
-    )
-    return result[0]
+        )[0]
+    else:
+        loss = rt.apply(
+            _LinearCrossEntropy,
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            ignore_index,
+            label_smoothing,
+        )[0]
+    if weight is not None:
+        weight = weight.to(torch.promote_types(dtype, torch.float32))
+    return _linear_cross_entropy_reduced(
+        loss, target, weight, ignore_index, reduction
+    ).to(dtype)
