@@ -270,6 +270,6 @@ def cross_entropy(
         loss = rt.apply(
             _CrossEntropy, input, target, weight, ignore_index, label_smoothing
         )[0]
-    return _cross_entropy_reduced(
-        loss, target, weight, ignore_index, reduction
-    ).to(dtype)
+    return _cross_entropy_reduced(loss, target, weight, ignore_index, reduction).to(
+        dtype
+    )

@@ -20,14 +20,22 @@ from derive.module.function_codegen import (
 )
 from derive.module.name_mangling import Coded
 from derive.module.outside import Outside, finish_arguments, option_lines
-from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.pretty_printer import (
+    COLUMNS,
+    assigned,
+    call_lines,
+    formatted_statement,
+    indented,
+)
 from derive.module.public import declared, docstring, entry_lines, result_type
 from derive.module.reduced import with_parameter
 from derive.module.runtime import imports_of
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation, Tensor
-from derive.program.torch_ir import Code
+from derive.program.cse import Line
+from derive.program.mixed_precision import DTYPE
+from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, Subscript, literal
 
 
 @dataclass(frozen=True)
@@ -187,6 +195,7 @@ def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     """Return the lines that call the only Function, and return the chosen option of its output."""
     given, called = finish_arguments(op, o), _called_lines(op, variant, o)
     widened = _widened_lines([t for t in op.inputs if t.name in given and t.kind == "float"])
+    finished = FunctionCall(_finish_name(op), tuple(map(Name, given)))
     if variant.program.forward_precision.has_products:
         # The dtype of a product depends on the dtypes that the Function is given.
         lines = [*called, *widened]
@@ -195,7 +204,7 @@ def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     return [
         *dtype_lines("dtype", floats_of(op), True, 4, o.float32),
         *lines,
-        *call_lines(f"return {_finish_name(op)}(", given, ").to(dtype)", 4),
+        *formatted_statement("return ", MethodCall(finished, "to", (DTYPE,)), 4),
     ]
 
 
@@ -213,21 +222,28 @@ def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     """Return the lines that assign the output of the only Function."""
     function, *own, forward = _option_functions(op, variant)
     program, given = variant.program, arguments(op)
-    item = "[0]" if program.statistics else ""
     silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
     branches = [
-        (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply", item) for name in own
+        (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply") for name in own
     ]
     if program.composed:
-        branches += [(tangents, composed_name(op, variant), ""), (silent, forward, item)]
+        branches += [(tangents, composed_name(op, variant)), (silent, forward)]
     else:
-        branches.append((f"{silent} or {tangents}", forward, item))
+        branches.append((f"{silent} or {tangents}", forward))
     lines: list[str] = []
-    for test, called, end in branches:
-        call = call_lines(f"{o.equation} = {called}(", given, f"){end}", 8)
-        lines += [f"{'elif' if lines else 'if'} {test}:", *indented(call, 4)]
-    call = call_lines(f"{o.equation} = rt.apply(", [function, *given], f"){item}", 8)
+    for test, called in branches:
+        more = bool(program.statistics) and not (program.composed and test == tangents)
+        lines += [f"{'elif' if lines else 'if'} {test}:"]
+        lines += indented(_assigned_output(o, called, given, more), 4)
+    call = _assigned_output(o, "rt.apply", [function, *given], bool(program.statistics))
     return [*lines, "else:", *indented(call, 4)]
+
+
+def _assigned_output(o: Outside, called: str, given: Sequence[str], more: bool) -> list[str]:
+    """Return the assignment of the first result of a call; ``more`` if it has others."""
+    code: Code = FunctionCall(called, tuple(map(Name, given)))
+    code = Subscript(code, (literal(0),)) if more else code
+    return assigned(Line(o.equation, code), 8)
 
 
 def _return_outputs(
