@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from derive.module.checks import checks
 from derive.module.docstrings import document, kernels_of
 from derive.module.emit import emit
 from derive.module.function_codegen import Variant
-from derive.module.name_mangling import coded, with_own_meanings
+from derive.module.name_mangling import OWN, coded, with_own_meanings
 from derive.module.plain import PlainModule, PlainPart, emit_plain
 from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
@@ -36,6 +37,7 @@ from derive.notation.operation import (
 )
 from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
+from derive.program.value_names import Names
 from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
 from derive.reports.formula import Formula, PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
@@ -209,15 +211,19 @@ def source(
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
-        variants = _variants(code.operation, names, least)
-        split = common_output(op) if variants[0].outside else None
+        found = _variants(code.operation, names, least)
+        split = common_output(op) if found[0].outside else None
         shown = split.common if split else op
         derivations = [formulas_of(shown, option) for option, _ in options(shown)]
-        moved = (
-            [] if variants[0].tangent is None else [tangents(shown, n) for n, _ in options(shown)]
-        )
-        kernels = kernels_of(v.program for v in variants)
+        taken = {*OWN, op.name, code.operation.name}
         others = _others(split) if split else []
+        shown_as = shown_names(derivations) | {f.name for f in others}
+        names_of = Names(shown_as, taken, left_sides(op, derivations))
+        variants = [_named_variant(v, names_of) for v in found]
+        moved = []
+        if variants[0].tangent is not None:
+            moved = [tangents(shown, option) for option, _ in options(shown)]
+        kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, least=least, others=others)
         return _finished(op, emit(code, variants, tests, doc), standalone)
 
@@ -226,6 +232,36 @@ def _finished(op: Operation, text: str, standalone: bool) -> str:
     """Return the text of a module in one of its two forms."""
     check_code(op.name, text)
     return with_own_meanings(runtime.standalone(text) if standalone else text, op.name)
+
+
+def _named_variant(variant: Variant, names: Names) -> Variant:
+    """Return the program of an option and its tangents, all values under names."""
+    program, tangent = variant.program, names.in_tangent(variant.tangent, variant.program)
+    outside = variant.outside
+    if outside is not None:
+        fixed = [*program.inputs, *program.outputs]
+        others = outside.others.items()
+        lines = {o: names.in_lines(x, fixed, program.parameters) for o, x in others}
+        outside = replace(outside, others=lines)
+    named = names.in_program(program)
+    return replace(variant, program=named, tangent=tangent, outside=outside)
+
+
+def shown_names(derivations: Iterable[Formulas]) -> frozenset[str]:
+    """Return the names that formulas define."""
+    return frozenset(
+        f.name for d in derivations for f in (*d.equations, *d.definitions, *d.adjoints)
+    )
+
+
+def left_sides(op: Operation, derivations: Iterable[Formulas]) -> dict[str, str]:
+    """Return the left sides of the equations and adjoints between inputs and outputs, by name."""
+    found: dict[str, set[str]] = {}
+    for d in derivations:
+        for f in (*d.equations, *d.adjoints):
+            if f.axes and f.name not in op.outputs:
+                found.setdefault(f.name, set()).add(str(f).partition(" = ")[0])
+    return {name: min(sides) for name, sides in found.items() if len(sides) == 1}
 
 
 def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:

@@ -53,13 +53,13 @@ class _Addmm(Function):
         grad_input = grad_mat1 = grad_mat2 = None
         reuse = rt.reuse(G)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part = G.to(low)
+            low_G = G.to(low)
         if ctx.needs_input_grad[0]:
             grad_input = beta * G
         if ctx.needs_input_grad[1]:
-            grad_mat1 = reuse.mul((part @ mat2.mT).to(wide), alpha)
+            grad_mat1 = reuse.mul((low_G @ mat2.mT).to(wide), alpha)
         if ctx.needs_input_grad[2]:
-            grad_mat2 = reuse.mul((mat1.mT @ part).to(wide), alpha)
+            grad_mat2 = reuse.mul((mat1.mT @ low_G).to(wide), alpha)
         return grad_input, grad_mat1, grad_mat2, None, None
 
 

@@ -33,13 +33,18 @@ def _alibi_attention_forward(query, key, value, slopes):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     slopes = rt.cast(wide, slopes)[0]
-    position = rt.positions(query.shape[-2], query).unsqueeze(1)
-    position2 = rt.positions(key.shape[-2], query)
-    u = (position2 - position).to(wide)
-    ratio = reuse.div((query @ key.mT).to(wide), math.sqrt(query.shape[-1]))
-    S = reuse.add(ratio, slopes.unsqueeze(1).unsqueeze(2) * u)
-    part = torch.where(position2 <= position, S, torch.finfo(wide).min)
-    P = reuse.tril(reuse.softmax(part, -1))
+    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = rt.positions(key.shape[-2], query)
+    key_minus_query = (positions_of_key - positions_of_query).to(wide)
+    query_key_over_query = reuse.div(
+        (query @ key.mT).to(wide), math.sqrt(query.shape[-1])
+    )
+    S = reuse.add(
+        query_key_over_query, slopes.unsqueeze(1).unsqueeze(2) * key_minus_query
+    )
+    key_below = positions_of_key <= positions_of_query
+    S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
+    P = reuse.tril(reuse.softmax(S_or_finfo_wide, -1))  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
 
@@ -76,7 +81,7 @@ class _AlibiAttention(Function):
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
-                grad_P = G @ value.mT
+                grad_P = G @ value.mT  # grad_P[*b,h,i,j]
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
             if ctx.needs_input_grad[0]:
                 grad_query = (
@@ -91,7 +96,7 @@ class _AlibiAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = P.mT.to(low) @ G
             if ctx.needs_input_grad[3]:
-                u = (
+                key_minus_query = (
                     rt.positions(key_shape[-2], G)
                     - rt.positions(query_shape[-2], G).unsqueeze(1)
                 ).to(wide)
@@ -99,29 +104,32 @@ class _AlibiAttention(Function):
                     grad_S.sum_to_size(
                         (query_shape[-3], query_shape[-2], key_shape[-2])
                     )
-                    * u
+                    * key_minus_query
                 ).sum((1, 2))
             return grad_query, grad_key, grad_value, grad_slopes
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         slopes = rt.cast(wide, slopes)[0]
-        position = rt.positions(query.shape[-2], G).unsqueeze(1)
-        position2 = rt.positions(key.shape[-2], G)
-        u = (position2 - position).to(wide)
-        ratio = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        S = slopes.unsqueeze(1).unsqueeze(2) * u + ratio
-        P = torch.softmax(
-            torch.where(position2 <= position, S, torch.finfo(wide).min), -1
-        ).tril()
+        positions_of_query = rt.positions(query.shape[-2], G)
+        spread_query = positions_of_query.unsqueeze(1)
+        positions_of_key = rt.positions(key.shape[-2], G)
+        key_minus_spread_query = (positions_of_key - spread_query).to(wide)
+        query_key_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = (
+            slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query
+            + query_key_over_query
+        )
+        key_below = positions_of_key <= spread_query
+        P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:
@@ -131,7 +139,7 @@ class _AlibiAttention(Function):
         if ctx.needs_input_grad[3]:
             grad_slopes = (
                 grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
-                * u
+                * key_minus_spread_query
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 

@@ -38,8 +38,8 @@ class _Amin(Function):
         A, F, G = rt.widened(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
-        mask = A == F
-        grad_A = torch.where(mask, G / mask.sum(dim, keepdim=True).to(G.dtype), 0)
+        A_is_F = A == F
+        grad_A = torch.where(A_is_F, G / A_is_F.sum(dim, keepdim=True).to(G.dtype), 0)
         return grad_A, None, None
 
 

@@ -40,21 +40,29 @@ class _Atan2(Function):
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
         reuse = rt.reuse(G)
-        added = reuse.add(A.square(), B.square())
-        mask = added != 0
-        chosen = rt.guarded(added, mask, 1)
+        A_plus_B = reuse.add(A.square(), B.square())
+        A_plus_B_nonzero = A_plus_B != 0
+        guarded_A_plus_B = rt.guarded(A_plus_B, A_plus_B_nonzero, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = rt.keep_where_(reuse.div(G * B, chosen), mask)
+            grad_A = rt.keep_where_(
+                reuse.div(G * B, guarded_A_plus_B), A_plus_B_nonzero
+            )
         if ctx.needs_input_grad[1]:
-            grad_B = rt.keep_where_(reuse.div(reuse.neg(G * A), chosen), mask)
+            grad_B = rt.keep_where_(
+                reuse.div(reuse.neg(G * A), guarded_A_plus_B), A_plus_B_nonzero
+            )
         return grad_A, grad_B
 
 
 def _atan2_tangent(A, B, d_A, d_B):
     A, B, d_A, d_B = rt.widened(A, B, d_A, d_B)
-    added = A.square() + B.square()
-    mask = added != 0
-    return torch.where(mask, (d_A * B - d_B * A) / torch.where(mask, added, 1), 0)
+    A_plus_B = A.square() + B.square()
+    A_plus_B_nonzero = A_plus_B != 0
+    return torch.where(
+        A_plus_B_nonzero,
+        (d_A * B - d_B * A) / torch.where(A_plus_B_nonzero, A_plus_B, 1),
+        0,
+    )
 
 
 class _Atan2Dual(_Atan2):

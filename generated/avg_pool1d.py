@@ -38,10 +38,12 @@ class _AvgPool1d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
-        zeros = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, input_shape[2]))
-        part = torch.ops.aten.avg_pool2d_backward(
+        zeros_like_G = G.new_zeros(()).expand(
+            (G.shape[0], G.shape[1], 1, input_shape[2])
+        )
+        G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G.unsqueeze(-2),
-            zeros,
+            zeros_like_G,
             (1, kernel_size),
             (1, stride),
             (0, 0),
@@ -49,7 +51,7 @@ class _AvgPool1d(Function):
             True,
             1,
         )
-        grad_input = part.squeeze(-2) / kernel_size
+        grad_input = G_through_avg_pool2d.squeeze(-2) / kernel_size
         return grad_input, None, None
 
 

@@ -17,10 +17,9 @@ from . import _runtime as rt
 def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
     dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
-    output = torch.nn.functional.avg_pool2d(
+    return torch.nn.functional.avg_pool2d(
         input, (kernel_height, kernel_width), stride
-    )
-    return output.to(dtype)
+    ).to(dtype)
 
 
 class _AvgPool2d(Function):
@@ -42,10 +41,10 @@ class _AvgPool2d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
-        zeros = G.new_zeros(()).expand(input_shape)
-        part = torch.ops.aten.avg_pool2d_backward(
+        zeros_like_G = G.new_zeros(()).expand(input_shape)
+        G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,
-            zeros,
+            zeros_like_G,
             (kernel_height, kernel_width),
             (stride, stride),
             (0, 0),
@@ -53,7 +52,7 @@ class _AvgPool2d(Function):
             True,
             1,
         )
-        grad_input = part / (kernel_height * kernel_width)
+        grad_input = G_through_avg_pool2d / (kernel_height * kernel_width)
         return grad_input, None, None, None
 
 

@@ -37,12 +37,13 @@ from . import _runtime as rt
 def _batch_norm_forward(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    product = input.shape[0] * math.prod(input.shape[2:])
-    difference = product - correction
-    part = product or math.nan
-    part2 = rt.ieee_call(math.sqrt, difference / part)
+    count = input.shape[0] * math.prod(input.shape[2:])
+    count_minus_correction = count - correction
+    safe_count = count or math.nan
+    sqrt_count = rt.ieee_call(math.sqrt, count_minus_correction / safe_count)
+    count_over_safe_count = count_minus_correction * eps / safe_count
     normed = rt.native_batch_norm(
-        input, weight, bias, difference * eps / part, scale=part2
+        input, weight, bias, count_over_safe_count, scale=sqrt_count
     )
     output = normed[0].to(dtype)
     mean = normed[1]
@@ -56,14 +57,21 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    mu = input.mean((0, 2))
-    u = input - mu.unsqueeze(1)
-    var = u.square().sum((0, 2)) / (input.shape[0] * input.shape[2] - correction)
-    xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
+    mu = input.mean((0, 2))  # mu[c]
+    input_minus_mu = input - mu.unsqueeze(1)
+    var = input_minus_mu.square().sum((0, 2)) / (
+        input.shape[0] * input.shape[2] - correction
+    )
+    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[n,c,*q]
+    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
+    weight_xhat_plus_bias = (
+        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
+    )
+    return rt.no_view(
+        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
+            dtype
+        ),
+    )
 
 
 class _BatchNorm(Function):
@@ -89,12 +97,12 @@ class _BatchNorm(Function):
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-            product = input.shape[0] * math.prod(input.shape[2:])
-            part = rt.ieee_call(
-                math.sqrt, (product - correction) / (product or math.nan)
+            count = input.shape[0] * math.prod(input.shape[2:])
+            sqrt_count = rt.ieee_call(
+                math.sqrt, (count - correction) / (count or math.nan)
             )
             grads = rt.native_batch_norm_backward(
-                G, input, mean, rstd, weight, ctx.needs_input_grad[:3], scale=part
+                G, input, mean, rstd, weight, ctx.needs_input_grad[:3], scale=sqrt_count
             )
             if ctx.needs_input_grad[0]:
                 grad_input = grads[0]
@@ -107,26 +115,27 @@ class _BatchNorm(Function):
         q_shape = input.shape[2:]
         input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], size))
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], input_shape[1], size))
-            mu = input.mean((0, 2))
-            u = input - mu.unsqueeze(1)
-            difference = input.shape[0] * input.shape[2] - correction
-            var = u.square().sum((0, 2)) / difference
-            inverse_root = (var + eps).rsqrt().unsqueeze(1)
-            xhat = inverse_root * u
-            total = (G * xhat).sum((0, 2), keepdim=True)
+            input = input.reshape((input_shape[0], input_shape[1], q_size))
+            mu = input.mean((0, 2))  # mu[c]
+            input_minus_mu = input - mu.unsqueeze(1)
+            input_minus_correction = input.shape[0] * input.shape[2] - correction
+            var = input_minus_mu.square().sum((0, 2)) / input_minus_correction  # var[c]
+            rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
+            xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
+            sum_of_G_xhat = (G * xhat).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
-            part = (
-                inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
+            G_xhat = sum_of_G_xhat / input_minus_correction * xhat
+            weight_rsqrt_var = (
+                rsqrt_var if weight is None else weight.unsqueeze(1) * rsqrt_var
             )
             grad_input = (
-                part * (G - total / difference * xhat - G.mean((0, 2)).unsqueeze(1))
+                weight_rsqrt_var * (G - G_xhat - G.mean((0, 2)).unsqueeze(1))
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = total.squeeze((0, 2))
+            grad_weight = sum_of_G_xhat.squeeze((0, 2))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None, None

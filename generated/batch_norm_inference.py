@@ -32,10 +32,14 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     xhat = reuse.mul(
         input - running_mean.unsqueeze(1), (running_var + eps).rsqrt().unsqueeze(1)
     )
-    part = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
-    part2 = part if bias is None else reuse.add(part, bias.unsqueeze(1))
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
+    xhat_weight = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
+    xhat_weight_plus_bias = (
+        xhat_weight if bias is None else reuse.add(xhat_weight, bias.unsqueeze(1))
+    )
+    reshaped_xhat_weight = xhat_weight_plus_bias.reshape(
+        (input_shape[0], input_shape[1], *q_shape)
+    )
+    return rt.no_view(reshaped_xhat_weight.to(dtype))
 
 
 class _BatchNormInference(Function):
@@ -70,38 +74,39 @@ class _BatchNormInference(Function):
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
-        needs_inverse_root2 = needs_grad_weight or needs[0]
-        needs_inverse_root = needs_inverse_root2 or needs[1]
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], size))
-        if needs_inverse_root:
-            added = running_var + eps
-            inverse_root = added.rsqrt()
-        if needs_inverse_root2:
-            inverse_root2 = inverse_root.unsqueeze(1)
+        needs_spread_running_var = needs_grad_weight or needs[0]
+        needs_rsqrt_running_var = needs_spread_running_var or needs[1]
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
+        if needs_rsqrt_running_var:
+            running_var_plus_eps = running_var + eps
+            rsqrt_running_var = running_var_plus_eps.rsqrt()
+        if needs_spread_running_var:
+            spread_running_var = rsqrt_running_var.unsqueeze(1)
         if needs_grad_weight:
-            input = input.reshape((input_shape[0], input_shape[1], size))
-            xhat = reuse.mul(input - running_mean.unsqueeze(1), inverse_root2)
+            input = input.reshape((input_shape[0], input_shape[1], q_size))
+            xhat = reuse.mul(input - running_mean.unsqueeze(1), spread_running_var)
             grad_weight = reuse.mul(xhat, G).sum((0, 2))
         if needs_grad_bias:
             grad_bias = G.sum((0, 2))
         if needs[0]:
-            grad_input = (
-                (inverse_root2 * G).reshape(input_shape)
+            weight_running_var_G = (
+                spread_running_var * G
                 if weight is None
-                else (weight.unsqueeze(1) * inverse_root2 * G).reshape(input_shape)
+                else weight.unsqueeze(1) * spread_running_var * G
             )
+            grad_input = weight_running_var_G.reshape(input_shape)
         if needs[1]:
             grad_running_mean = (
-                -grad_bias * inverse_root
+                -grad_bias * rsqrt_running_var
                 if weight is None
-                else -weight * grad_bias * inverse_root
+                else -weight * grad_bias * rsqrt_running_var
             )
         if needs[2]:
             grad_running_var = (
-                -0.5 * grad_weight / added
+                -0.5 * grad_weight / running_var_plus_eps
                 if weight is None
-                else -0.5 * weight * grad_weight / added
+                else -0.5 * weight * grad_weight / running_var_plus_eps
             )
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None

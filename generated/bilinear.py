@@ -27,14 +27,16 @@ def _bilinear_forward(input1, input2, weight, bias):
     b_shape = input1.shape[:-1]
     input1_shape = input1.shape
     input2_shape = input2.shape
-    size = math.prod(b_shape)
-    input1 = input1.reshape((size, input1_shape[-1]))
-    input2 = input2.reshape((size, input2_shape[-1]))
-    part = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(
+    b_size = math.prod(b_shape)
+    input1 = input1.reshape((b_size, input1_shape[-1]))
+    input2 = input2.reshape((b_size, input2_shape[-1]))
+    input1_input2_weight = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(
         low
     ) @ weight.flatten(1, 2).mT
-    part2 = part if bias is None else part + bias
-    return rt.no_view(part2.reshape((*b_shape, weight.shape[0])))
+    input1_plus_bias = (
+        input1_input2_weight if bias is None else input1_input2_weight + bias
+    )
+    return rt.no_view(input1_plus_bias.reshape((*b_shape, weight.shape[0])))
 
 
 class _Bilinear(Function):
@@ -69,24 +71,24 @@ class _Bilinear(Function):
         weight = rt.cast(low, weight)[0]
         input1, input2, G = rt.cast(wide, input1, input2, G)
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
-        size = math.prod(b_shape)
-        G = G.reshape((size, weight_shape[0]))
+        b_size = math.prod(b_shape)
+        G = G.reshape((b_size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            input1 = input1.reshape((size, input1_shape[-1]))
-            product = rt.flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
+            input1 = input1.reshape((b_size, input1_shape[-1]))
+            G_input1 = rt.flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            input2 = input2.reshape((size, input2_shape[-1]))
+            input2 = input2.reshape((b_size, input2_shape[-1]))
         if ctx.needs_input_grad[0]:
             grad_input1 = torch.einsum(
-                "ijl,jkl->ik", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
+                "bkj,kij->bi", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
             ).reshape(input1_shape)
         if ctx.needs_input_grad[1]:
-            grad_input2 = (product.to(low) @ rt.flatten(weight, 0, 1)).reshape(
+            grad_input2 = (G_input1.to(low) @ rt.flatten(weight, 0, 1)).reshape(
                 input2_shape
             )
         if ctx.needs_input_grad[2]:
             grad_weight = rt.unflatten(
-                product.mT.to(low) @ input2.to(low),
+                G_input1.mT.to(low) @ input2.to(low),
                 0,
                 (weight_shape[0], input1.shape[1]),
             )

@@ -45,12 +45,16 @@ def _binary_cross_entropy_forward(input, target, weight, reduction):
     reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
-    u = reuse.addcmul(
+    input_plus_target_input = reuse.addcmul(
         reuse.mul(reuse.clamp(input.log(), min=-100), target),
         1 - target,
         reuse.clamp(reuse.log(1 - input), min=-100),
     )
-    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
+    loss = (
+        reuse.neg(input_plus_target_input)
+        if weight is None
+        else reuse.neg(reuse.mul(input_plus_target_input, weight))
+    )
     return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
 
@@ -77,26 +81,39 @@ class _BinaryCrossEntropy(Function):
         grad_input = grad_target = grad_weight = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        difference = 1 - input
+        one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
+            one_minus_target = 1 - target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = G if weight is None else G * weight
+            G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped = reuse.clamp(difference.log(), min=-100)
-            clamped2 = reuse.clamp(input.log(), min=-100)
+            clamped_log_input = reuse.clamp(one_minus_input.log(), min=-100)
+            clamped_log_input2 = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
-            mask = difference >= math.exp(-100)
-            mask2 = input >= math.exp(-100)
-            part = G * target if weight is None else reuse.mul(G * target, weight)
-            chosen = rt.where(mask2, reuse.div(part, rt.guarded(input, mask2, 1)), 0)
-            part2 = reuse.div(product * u, rt.guarded(difference, mask, 1))
-            grad_input = reuse.sub(rt.where(mask, part2, 0), chosen)
+            input_above = one_minus_input >= math.exp(-100)
+            input_above2 = input >= math.exp(-100)
+            G_over_guarded_input = (
+                reuse.div(G * target, rt.guarded(input, input_above2, 1))
+                if weight is None
+                else reuse.div(
+                    reuse.mul(G * target, weight), rt.guarded(input, input_above2, 1)
+                )
+            )
+            guarded_input = rt.guarded(one_minus_input, input_above, 1)
+            G_weight_over_input = reuse.div(G_weight * one_minus_target, guarded_input)
+            grad_input = reuse.sub(
+                rt.where(input_above, G_weight_over_input, 0),
+                rt.where(input_above2, G_over_guarded_input, 0),
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(clamped - clamped2, product)
+            grad_target = reuse.mul(clamped_log_input - clamped_log_input2, G_weight)
         if ctx.needs_input_grad[2]:
-            u2 = reuse.addcmul(reuse.mul(clamped2, target), u, clamped)
-            grad_weight = reuse.mul(u2, -G)
+            input_plus_target_input = reuse.addcmul(
+                reuse.mul(clamped_log_input2, target),
+                one_minus_target,
+                clamped_log_input,
+            )
+            grad_weight = reuse.mul(input_plus_target_input, -G)
         return grad_input, grad_target, grad_weight, None
 
 

@@ -54,13 +54,17 @@ def _binary_cross_entropy_with_logits_forward(
         else rt.promoted(input, target, weight, pos_weight)
     )
     input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    part = target if pos_weight is None else pos_weight * target
-    u = reuse.addcmul(
-        reuse.mul(torch.nn.functional.logsigmoid(input), part),
+    pos_weight_target = target if pos_weight is None else pos_weight * target
+    input_plus_target_input = reuse.addcmul(
+        reuse.mul(torch.nn.functional.logsigmoid(input), pos_weight_target),
         1 - target,
         torch.nn.functional.logsigmoid(-input),
     )
-    loss = reuse.neg(u) if weight is None else reuse.neg(reuse.mul(u, weight))
+    loss = (
+        reuse.neg(input_plus_target_input)
+        if weight is None
+        else reuse.neg(reuse.mul(input_plus_target_input, weight))
+    )
     return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
 
@@ -89,41 +93,49 @@ class _BinaryCrossEntropyWithLogits(Function):
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            part = -input
+            minus_input = -input
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part2 = torch.nn.functional.logsigmoid(input)
+            logsigmoid_input = torch.nn.functional.logsigmoid(input)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            u = 1 - target
-            product = target if pos_weight is None else pos_weight * target
+            one_minus_target = 1 - target
+            pos_weight_target = target if pos_weight is None else pos_weight * target
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = G if weight is None else G * weight
+            G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            part3 = torch.nn.functional.logsigmoid(part)
+            logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         if ctx.needs_input_grad[0]:
-            part4 = reuse.addcmul(
-                reuse.mul(input.sigmoid(), u), product, reuse.sigmoid(part), value=-1
+            sigmoid_minus_input = reuse.sigmoid(minus_input)
+            input_plus_pos_weight_minus_input = reuse.addcmul(
+                reuse.mul(input.sigmoid(), one_minus_target),
+                pos_weight_target,
+                sigmoid_minus_input,
+                value=-1,
             )
-            grad_input = reuse.mul(part4, product2)
+            grad_input = reuse.mul(input_plus_pos_weight_minus_input, G_weight)
         if ctx.needs_input_grad[1]:
-            grad_target = (
-                reuse.mul(part3 - part2, product2)
+            pos_weight_input = (
+                logsigmoid_input
                 if pos_weight is None
-                else reuse.mul(part3 - pos_weight * part2, product2)
+                else pos_weight * logsigmoid_input
             )
+            grad_target = reuse.mul(logsigmoid_minus_input - pos_weight_input, G_weight)
         if ctx.needs_input_grad[2]:
-            u2 = reuse.addcmul(product * part2, u, part3)
-            grad_weight = reuse.mul(u2, -G)
+            pos_weight_plus_target_minus_input = reuse.addcmul(
+                pos_weight_target * logsigmoid_input,
+                one_minus_target,
+                logsigmoid_minus_input,
+            )
+            grad_weight = reuse.mul(pos_weight_plus_target_minus_input, -G)
         if ctx.needs_input_grad[3]:
-            grad_pos_weight = (
-                -reuse.mul(G * target, part2).sum_to_size((input.shape[-1],))
-                if weight is None
-                else -reuse.mul(reuse.mul(G * target, weight), part2).sum_to_size(
-                    (input.shape[-1],)
-                )
+            G_target_weight = (
+                G * target if weight is None else reuse.mul(G * target, weight)
+            )
+            grad_pos_weight = -reuse.mul(G_target_weight, logsigmoid_input).sum_to_size(
+                (input.shape[-1],)
             )
         return grad_input, grad_target, grad_weight, grad_pos_weight, None
 

@@ -21,18 +21,25 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = reuse.sub(
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2),
-        reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2),
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    ratio = 1 / reuse.add(reuse.mul(reuse.clamp_min(difference, 0), gamma), 1)
-    K = ratio.to(dtype)
+    x1_centred_plus_x2_centred = reuse.square(x1_centred).sum(
+        -1, keepdim=True
+    ) + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
+    clamped_x1_centred = reuse.clamp_min(
+        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
+    )
+    K = (1 / reuse.add(reuse.mul(clamped_x1_centred, gamma), 1)).to(dtype)
     return K, centre
 
 
@@ -64,38 +71,45 @@ class _CauchyKernel(Function):
             x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
             x2_centred = x2 - centre.unsqueeze(-2)
             x1_centred = x1 - centre.unsqueeze(-2)
-            product = K.square().mul_(G)
-            product2 = 2 * gamma
+            K_squared_G = K.square().mul_(G)
+            twice_gamma = 2 * gamma
             if ctx.needs_input_grad[0]:
-                product3 = (product.to(low) @ x2_centred.to(low)).to(wide)
-                grad_x1 = product3.addcmul_(
-                    product.sum(-1, keepdim=True), x1_centred, value=-1
-                ).mul_(product2)
+                K_squared_G_x2_centred = (K_squared_G.to(low) @ x2_centred.to(low)).to(
+                    wide
+                )
+                grad_x1 = K_squared_G_x2_centred.addcmul_(
+                    K_squared_G.sum(-1, keepdim=True), x1_centred, value=-1
+                ).mul_(twice_gamma)
             if ctx.needs_input_grad[1]:
-                product4 = (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-                grad_x2 = product4.addcmul_(
-                    product.sum(-2).unsqueeze(-1), x2_centred, value=-1
-                ).mul_(product2)
+                K_squared_G_x1_centred = K_squared_G.mT.to(low) @ x1_centred.to(low)
+                wide_K_squared_G = K_squared_G_x1_centred.to(wide)
+                grad_x2 = wide_K_squared_G.addcmul_(
+                    K_squared_G.sum(-2).unsqueeze(-1), x2_centred, value=-1
+                ).mul_(twice_gamma)
             return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        product = G * K.square()
-        product2 = 2 * gamma
+        G_K_squared = G * K.square()
+        twice_gamma = 2 * gamma
         if ctx.needs_input_grad[0]:
-            grad_x1 = product2 * (
-                (product.to(low) @ x2_centred.to(low)).to(wide)
-                - product.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = twice_gamma * (
+                (G_K_squared.to(low) @ x2_centred.to(low)).to(wide)
+                - G_K_squared.sum(-1, keepdim=True) * x1_centred
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = product2 * (
-                (product.mT.to(low) @ x1_centred.to(low)).to(wide)
-                - product.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = twice_gamma * (
+                (G_K_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+                - G_K_squared.sum(-2).unsqueeze(-1) * x2_centred
             )
         return grad_x1, grad_x2, None
 

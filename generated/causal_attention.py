@@ -50,11 +50,11 @@ def _causal_attention_composed(query, key, value):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    mask = rt.positions(key.shape[-2], query) <= rt.positions(
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
+    key_below = rt.positions(key.shape[-2], query) <= rt.positions(
         query.shape[-2], query
     ).unsqueeze(1)
-    P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
+    P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
     return P.to(low) @ value
 
 
@@ -83,9 +83,9 @@ class _CausalAttention(Function):
             wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
-            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grads = rt.attention_backward(
-                G, query, key, value, output, kept, ratio, True
+                G, query, key, value, output, kept, one_over_query, True
             )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]
@@ -97,15 +97,14 @@ class _CausalAttention(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        mask = rt.positions(key.shape[-2], G) <= rt.positions(
-            query.shape[-2], G
-        ).unsqueeze(1)
-        P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1).tril()
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
+        positions_of_query = rt.positions(query.shape[-2], G)
+        key_below = rt.positions(key.shape[-2], G) <= positions_of_query.unsqueeze(1)
+        P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

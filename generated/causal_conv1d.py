@@ -21,10 +21,12 @@ def _causal_conv1d_forward(input, weight, bias, dilation):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = rt.cast(low, weight, bias)
     input = rt.cast(wide, input)[0]
-    part = torch.nn.functional.pad(
+    padded_input = torch.nn.functional.pad(
         input, (dilation * weight.shape[2] - dilation, 0)
     ).to(low)
-    return torch.nn.functional.conv1d(part, weight.flip(2), bias, dilation=dilation)
+    return torch.nn.functional.conv1d(
+        padded_input, weight.flip(2), bias, dilation=dilation
+    )
 
 
 class _CausalConv1d(Function):
@@ -54,17 +56,17 @@ class _CausalConv1d(Function):
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            difference = dilation * weight_shape[2] - dilation
+            weight_minus_dilation = dilation * weight_shape[2] - dilation
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                torch.nn.functional.pad(G, (0, difference)).to(low),
+                torch.nn.functional.pad(G, (0, weight_minus_dilation)).to(low),
                 weight.transpose(0, 1),
                 dilation=dilation,
             )
         if ctx.needs_input_grad[1]:
-            part = torch.nn.functional.pad(input, (difference, 0)).to(low)
+            padded_input = torch.nn.functional.pad(input, (weight_minus_dilation, 0))
             grad_weight = torch.nn.grad.conv1d_weight(
-                part, weight_shape, G.to(low), dilation=dilation
+                padded_input.to(low), weight_shape, G.to(low), dilation=dilation
             ).flip(2)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))

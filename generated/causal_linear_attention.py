@@ -27,12 +27,12 @@ def _causal_linear_attention_forward(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
-    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))
-    S = reuse.tril(phi.to(low) @ psi.mT.to(low))
-    total = S.sum(-1)
-    part = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
-    output = part.to(low)
+    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
+    S = reuse.tril(phi.to(low) @ psi.mT.to(low))  # S[*b,i,j]
+    total = S.sum(-1)  # total[*b,i]
+    S_value_over_total = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
+    output = S_value_over_total.to(low)
     return output, S, total
 
 
@@ -69,27 +69,28 @@ class _CausalLinearAttention(Function):
             value, S = rt.cast(low, value, S)
             query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                total2 = (G * output).sum(-1, keepdim=True)
-                grad_S = (
-                    (G.to(low) @ value.mT)
-                    .to(wide)
-                    .sub_(total2)
-                    .div_(total.unsqueeze(-1))
-                )
-                e2 = key.clamp(max=0).exp_()
-                mask = key > 0
-                e3 = query.clamp(max=0).exp_()
-                mask2 = query > 0
-                chosen = grad_S.tril_()
+                sum_of_G_output = (G * output).sum(-1, keepdim=True)
+                G_value_minus_G = (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
+                grad_S = G_value_minus_G.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
+                exp_clamped_key = key.clamp(max=0).exp_()
+                key_positive = key > 0
+                exp_clamped_query = query.clamp(max=0).exp_()
+                query_positive = query > 0
+                lower_grad_S = grad_S.tril_()
             if ctx.needs_input_grad[0]:
-                psi = rt.where(mask, 1 + key, e2)
+                psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
                 grad_query = (
-                    (chosen.to(low) @ psi.to(low)).to(wide).mul_(rt.where(mask2, 1, e3))
+                    (lower_grad_S.to(low) @ psi.to(low))
+                    .to(wide)
+                    .mul_(rt.where(query_positive, 1, exp_clamped_query))
                 )
             if ctx.needs_input_grad[1]:
-                phi = rt.where(mask2, 1 + query, e3)
-                product = (chosen.mT.to(low) @ phi.to(low)).to(wide)
-                grad_key = product.mul_(rt.where(mask, 1, e2))
+                phi = rt.where(query_positive, 1 + query, exp_clamped_query)
+                grad_key = (
+                    (lower_grad_S.mT.to(low) @ phi.to(low))
+                    .to(wide)
+                    .mul_(rt.where(key_positive, 1, exp_clamped_key))
+                )
             if ctx.needs_input_grad[2]:
                 grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
             return grad_query, grad_key, grad_value
@@ -97,24 +98,27 @@ class _CausalLinearAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key, output, G = rt.cast(wide, query, key, output, G)
-        e2 = query.clamp(max=0).exp()
-        mask = query > 0
-        phi = rt.where(mask, 1 + query, e2)
-        e3 = key.clamp(max=0).exp()
-        mask2 = key > 0
-        psi = rt.where(mask2, 1 + key, e3)
-        part = phi.to(low)
-        S = (part @ psi.mT.to(low)).tril()
-        total = S.sum(-1)
+        exp_clamped_query = query.clamp(max=0).exp()
+        query_positive = query > 0
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
+        exp_clamped_key = key.clamp(max=0).exp()
+        key_positive = key > 0
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
+        low_phi = phi.to(low)
+        S = (low_phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
+        total = S.sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_S = (
                 (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
             ) / total.unsqueeze(-1).to(wide)
-            chosen = grad_S.tril()
+            lower_grad_S = grad_S.tril()
         if ctx.needs_input_grad[0]:
-            grad_query = (chosen.to(low) @ psi.to(low)).to(wide) * rt.where(mask, 1, e2)
+            grad_query = (lower_grad_S.to(low) @ psi.to(low)).to(wide) * rt.where(
+                query_positive, 1, exp_clamped_query
+            )
         if ctx.needs_input_grad[1]:
-            grad_key = (chosen.mT.to(low) @ part).to(wide) * rt.where(mask2, 1, e3)
+            lower_grad_S_low_phi = (lower_grad_S.mT.to(low) @ low_phi).to(wide)
+            grad_key = lower_grad_S_low_phi * rt.where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value

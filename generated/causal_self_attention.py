@@ -45,9 +45,9 @@ from . import _runtime as rt
 def _causal_self_attention_forward(x, Wq, Wk, Wv):
     low = rt.autocast_product(x, Wq, Wk, Wv)
     x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
-    Q = x @ Wq.mT
-    K = x @ Wk.mT
-    V = x @ Wv.mT
+    Q = x @ Wq.mT  # Q[n,i,d]
+    K = x @ Wk.mT  # K[n,j,d]
+    V = x @ Wv.mT  # V[n,j,e]
     attended = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
     output = attended[0]
     kept = attended[1]
@@ -58,13 +58,13 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     low = rt.autocast_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
     x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
-    V = x @ Wv.mT
-    Q = x @ Wq.mT
-    K = x @ Wk.mT
-    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-    position = rt.positions(x.shape[1], x)
-    mask = position <= position.unsqueeze(1)
-    P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2).tril()
+    V = x @ Wv.mT  # V[n,j,e]
+    Q = x @ Wq.mT  # Q[n,i,d]
+    K = x @ Wk.mT  # K[n,j,d]
+    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
+    positions_of_x = rt.positions(x.shape[1], x)
+    x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
+    P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
     return P.to(low) @ V
 
 
@@ -103,60 +103,60 @@ class _CausalSelfAttention(Function):
                 or ctx.needs_input_grad[2]
                 or ctx.needs_input_grad[3]
             ):
-                part = rt.flatten(x, 0, 1)
+                flat_x = rt.flatten(x, 0, 1)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                grad_Q = grads[0]
+                grad_Q = grads[0]  # grad_Q[n,i,d]
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                grad_K = grads[1]
+                grad_K = grads[1]  # grad_K[n,j,d]
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-                grad_V = grads[2]
+                grad_V = grads[2]  # grad_V[n,j,e]
             if ctx.needs_input_grad[0]:
                 grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
             if ctx.needs_input_grad[1]:
-                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ part
+                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ flat_x
             if ctx.needs_input_grad[2]:
-                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ part
+                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
             if ctx.needs_input_grad[3]:
-                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ part
+                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
             return grad_x, grad_Wq, grad_Wk, grad_Wv
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, Wq, Wk, Wv, G = rt.cast(low, x, Wq, Wk, Wv, G)
-        Q = x @ Wq.mT
-        K = x @ Wk.mT
-        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-        position = rt.positions(x.shape[1], G)
-        mask = position <= position.unsqueeze(1)
-        P = torch.softmax(torch.where(mask, S, torch.finfo(wide).min), 2).tril()
+        Q = x @ Wq.mT  # Q[n,i,d]
+        K = x @ Wk.mT  # K[n,j,d]
+        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
+        positions_of_x = rt.positions(x.shape[1], G)
+        x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
+        P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
         ):
-            V = x @ Wv.mT
-            grad_P = G @ V.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(2, keepdim=True))
+            V = x @ Wv.mT  # V[n,j,e]
+            grad_P = G @ V.mT  # grad_P[n,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            part2 = rt.flatten(x, 0, 1)
+            flat_x = rt.flatten(x, 0, 1)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            grad_V = P.mT.to(low) @ G
+            grad_V = P.mT.to(low) @ G  # grad_V[n,j,e]
         if ctx.needs_input_grad[0]:
             grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
         if ctx.needs_input_grad[1]:
-            grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ part2
+            grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ flat_x
         if ctx.needs_input_grad[2]:
-            grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ part2
+            grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_x
         if ctx.needs_input_grad[3]:
-            grad_Wv = rt.flatten(grad_V, 0, 1).mT @ part2
+            grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 
 

@@ -23,18 +23,28 @@ def _cdist_forward(x1, x2):
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    squared = reuse.clamp_min(
-        reuse.sub(total + x2_centred.square().sum(-1).unsqueeze(-2), part2), 0
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    mask = squared > 0
-    D = rt.where(mask, reuse.sqrt(rt.guarded(squared, mask, 1)), 0).to(dtype)
+    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
+    squared = reuse.clamp_min(
+        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
+    )
+    squared_positive = squared > 0
+    D = rt.where(
+        squared_positive, reuse.sqrt(rt.guarded(squared, squared_positive, 1)), 0
+    ).to(dtype)
     return D, centre
 
 
@@ -63,7 +73,7 @@ class _Cdist(Function):
             wide = torch.promote_types(low, torch.float32)
             x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
             x1_centred = x1 - centre.unsqueeze(-2)
-            grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)
+            grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)  # grad_squared[*b,i,j]
             x2_centred = x2 - centre.unsqueeze(-2)
             if ctx.needs_input_grad[0]:
                 grad_x1 = (
@@ -81,12 +91,16 @@ class _Cdist(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x1_centred = x1 - centre.unsqueeze(-2)
-        mask = D > 0
-        grad_squared = rt.where(mask, 0.5 * G / torch.where(mask, D, 1), 0)
+        D_positive = D > 0
+        grad_squared = rt.where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
             grad_x1 = 2 * (

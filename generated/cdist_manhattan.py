@@ -37,13 +37,13 @@ class _CdistManhattan(Function):
         x1, x2, G = rt.widened(x1, x2, G)
         grad_x1 = grad_x2 = None
         reuse = rt.reuse(G)
-        product = reuse.mul(
+        x1_G = reuse.mul(
             reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3)), G.unsqueeze(-1)
         )
         if ctx.needs_input_grad[0]:
-            grad_x1 = product.sum(-2)
+            grad_x1 = x1_G.sum(-2)
         if ctx.needs_input_grad[1]:
-            grad_x2 = reuse.neg(product.sum(-3))
+            grad_x2 = reuse.neg(x1_G.sum(-3))
         return grad_x1, grad_x2
 
 

@@ -21,16 +21,22 @@ def _cdist_squared_forward(x1, x2):
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    D = reuse.clamp_min(
-        reuse.sub(total + x2_centred.square().sum(-1).unsqueeze(-2), part2), 0
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
+    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
+    D = reuse.clamp_min(reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0)
     D = D.to(dtype)
     return D, centre
 
@@ -77,9 +83,13 @@ class _CdistSquared(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = rt.cast(wide, x1, x2, G)
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:

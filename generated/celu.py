@@ -46,8 +46,10 @@ class _Celu(Function):
             )
             return grad_input, None
         input, G = rt.widened(input, G)
-        mask = input > 0
-        grad_input = G * rt.where(mask, 1, torch.where(~mask, input / alpha, 1).exp())
+        input_positive = input > 0
+        grad_input = G * rt.where(
+            input_positive, 1, torch.where(~input_positive, input / alpha, 1).exp()
+        )
         return grad_input, None
 
 

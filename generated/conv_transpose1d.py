@@ -24,11 +24,13 @@ def _conv_transpose1d_forward(
     wide = torch.promote_types(low, torch.float32)
     input, weight = rt.cast(low, input, weight)
     bias = rt.cast(wide, bias)[0]
-    part = torch.nn.functional.conv_transpose1d(
+    conv_of_input = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    part2 = torch.nn.functional.pad(part.to(wide), (-padding, output_padding - padding))
-    output = part2 if bias is None else bias.unsqueeze(1) + part2
+    padded_input = torch.nn.functional.pad(
+        conv_of_input.to(wide), (-padding, output_padding - padding)
+    )
+    output = padded_input if bias is None else bias.unsqueeze(1) + padded_input
     return output.to(dtype)
 
 
@@ -65,15 +67,16 @@ class _ConvTranspose1d(Function):
         G = rt.cast(wide, G)[0]
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            part = torch.nn.functional.pad(G, (padding, padding - output_padding))
-            part2 = part.to(low)
+            padded_G = torch.nn.functional.pad(
+                G, (padding, padding - output_padding)
+            ).to(low)
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                part2, weight, stride=stride, dilation=dilation
+                padded_G, weight, stride=stride, dilation=dilation
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                part2, weight_shape, input, stride=stride, dilation=dilation
+                padded_G, weight_shape, input, stride=stride, dilation=dilation
             )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))

@@ -50,9 +50,9 @@ def _cosine_embedding_loss_reduced(loss, reduction):
 def _cosine_embedding_loss_forward(input1, input2, target, margin, reduction):
     dtype = rt.autocast_float32(input1, input2, target)
     input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)
-    square2 = 1e-12 + input2.square().sum(1)
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()
+    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
     loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
     loss = _cosine_embedding_loss_reduced(loss, reduction).to(dtype)
     return loss, square1, square2, cosine
@@ -100,18 +100,19 @@ class _CosineEmbeddingLoss(Function):
                 grad_cosine = rt.where(
                     (target != 1) & (cosine - margin >= 0), G, 0
                 ) - torch.where(target == 1, G, 0)
-                product = -0.5 * grad_cosine * cosine
-                inverse_root = (square1 * square2).rsqrt().unsqueeze(1)
-                product2 = grad_cosine.unsqueeze(1) * inverse_root
+                grad_cosine_cosine = -0.5 * grad_cosine * cosine
+                grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+                    square1 * square2
+                ).rsqrt().unsqueeze(1)
             if ctx.needs_input_grad[0]:
-                grad_square1 = product / square1
+                grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
                 grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-                    product2, input2
+                    grad_cosine_square1, input2
                 )
             if ctx.needs_input_grad[1]:
-                grad_square2 = product / square2
+                grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
                 grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-                    product2, input1
+                    grad_cosine_square1, input1
                 )
             if ctx.needs_input_grad[2]:
                 grad_target = G.new_zeros(target_shape)
@@ -119,21 +120,25 @@ class _CosineEmbeddingLoss(Function):
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)
-            square2 = 1e-12 + input2.square().sum(1)
-            inverse_root = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * inverse_root
+            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+            rsqrt_square1 = (square1 * square2).rsqrt()
+            cosine = (input1 * input2).sum(1) * rsqrt_square1  # cosine[n]
             grad_cosine = rt.where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
-            product = -0.5 * grad_cosine * cosine
-            product2 = grad_cosine.unsqueeze(1) * inverse_root.unsqueeze(1)
+            grad_cosine_cosine = -0.5 * grad_cosine * cosine
+            grad_cosine_square1 = grad_cosine.unsqueeze(1) * rsqrt_square1.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = product / square1
-            grad_input1 = 2 * grad_square1.unsqueeze(1) * input1 + product2 * input2
+            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
+            grad_input1 = (
+                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
+            )
         if ctx.needs_input_grad[1]:
-            grad_square2 = product / square2
-            grad_input2 = 2 * grad_square2.unsqueeze(1) * input2 + product2 * input1
+            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
+            grad_input2 = (
+                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
+            )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None, None

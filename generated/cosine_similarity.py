@@ -20,10 +20,11 @@ from . import _runtime as rt
 def _cosine_similarity_forward(x1, x2, dim, eps):
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    norm1 = x1.square().sum(dim).sqrt()
-    norm2 = x2.square().sum(dim).sqrt()
-    output = (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
-    output = output.to(dtype)
+    norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
+    norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
+    output = ((x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))).to(
+        dtype
+    )
     return output, norm1, norm2
 
 
@@ -52,54 +53,68 @@ class _CosineSimilarity(Function):
         if rt.unrecorded(G):
             given = rt.widened(x1, x2, output, norm1, norm2, G)
             x1, x2, output, norm1, norm2, G = given
-            product = -G * output
-            norm1_clamped = norm1.clamp(min=eps)
-            norm2_clamped = norm2.clamp(min=eps)
-            ratio = G.unsqueeze(dim) / (
-                norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+            minus_G_output = -G * output
+            clamped_norm1 = norm1.clamp(min=eps)
+            clamped_norm2 = norm2.clamp(min=eps)
+            G_over_norm1_norm2 = G.unsqueeze(dim) / (
+                clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
             )
             if ctx.needs_input_grad[0]:
-                mask = norm1 >= eps
-                grad_norm1 = rt.where(mask, product / norm1_clamped, 0)
-                product2 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-                grad_x1 = rt.where(mask.unsqueeze(dim), product2, 0).addcmul_(ratio, x2)
+                norm1_above = norm1 >= eps
+                grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
+                grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
+                grad_x1 = rt.where(
+                    norm1_above.unsqueeze(dim), grad_norm1_x1, 0
+                ).addcmul_(G_over_norm1_norm2, x2)
             if ctx.needs_input_grad[1]:
-                mask2 = norm2 >= eps
-                grad_norm2 = rt.where(mask2, product / norm2_clamped, 0)
-                product3 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-                grad_x2 = rt.where(mask2.unsqueeze(dim), product3, 0).addcmul_(
-                    ratio, x1
-                )
+                norm2_above = norm2 >= eps
+                grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
+                grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
+                grad_x2 = rt.where(
+                    norm2_above.unsqueeze(dim), grad_norm2_x2, 0
+                ).addcmul_(G_over_norm1_norm2, x1)
             return grad_x1, grad_x2, None, None
         x1, x2, output, G = rt.widened(x1, x2, output, G)
-        norm1 = x1.square().sum(dim).sqrt()
-        product = -G * output
-        norm1_clamped = norm1.clamp(min=eps)
-        norm2 = x2.square().sum(dim).sqrt()
-        norm2_clamped = norm2.clamp(min=eps)
-        ratio = G.unsqueeze(dim) / (
-            norm1_clamped.unsqueeze(dim) * norm2_clamped.unsqueeze(dim)
+        norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
+        minus_G_output = -G * output
+        clamped_norm1 = norm1.clamp(min=eps)
+        norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
+        clamped_norm2 = norm2.clamp(min=eps)
+        G_over_norm1_norm2 = G.unsqueeze(dim) / (
+            clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
         )
         if ctx.needs_input_grad[0]:
-            mask = norm1 >= eps
+            norm1_above = norm1 >= eps
             grad_norm1 = rt.where(
-                mask, product / torch.where(mask, norm1_clamped, 1), 0
+                norm1_above,
+                minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
+                0,
             )
-            mask2 = mask.unsqueeze(dim)
-            ratio2 = grad_norm1.unsqueeze(dim) / rt.where(
-                mask2, norm1.unsqueeze(dim), 1
+            spread_norm1_above = norm1_above.unsqueeze(dim)
+            grad_norm1_x1 = (
+                grad_norm1.unsqueeze(dim)
+                / rt.where(spread_norm1_above, norm1.unsqueeze(dim), 1)
+                * x1
             )
-            grad_x1 = rt.where(mask2, ratio2 * x1, 0) + ratio * x2
+            grad_x1 = (
+                rt.where(spread_norm1_above, grad_norm1_x1, 0) + G_over_norm1_norm2 * x2
+            )
         if ctx.needs_input_grad[1]:
-            mask3 = norm2 >= eps
+            norm2_above = norm2 >= eps
             grad_norm2 = rt.where(
-                mask3, product / torch.where(mask3, norm2_clamped, 1), 0
+                norm2_above,
+                minus_G_output / torch.where(norm2_above, clamped_norm2, 1),
+                0,
             )
-            mask4 = mask3.unsqueeze(dim)
-            ratio3 = grad_norm2.unsqueeze(dim) / rt.where(
-                mask4, norm2.unsqueeze(dim), 1
+            spread_norm2_above = norm2_above.unsqueeze(dim)
+            grad_norm2_x2 = (
+                grad_norm2.unsqueeze(dim)
+                / rt.where(spread_norm2_above, norm2.unsqueeze(dim), 1)
+                * x2
             )
-            grad_x2 = rt.where(mask4, ratio3 * x2, 0) + ratio * x1
+            grad_x2 = (
+                rt.where(spread_norm2_above, grad_norm2_x2, 0) + G_over_norm1_norm2 * x1
+            )
         return grad_x1, grad_x2, None, None
 
 

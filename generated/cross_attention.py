@@ -52,14 +52,14 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
-    size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-    Q = x @ Wq.mT
-    K = memory @ Wk.mT
-    V = memory @ Wv.mT
+    b_size = math.prod(b_shape)
+    x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+    Q = x @ Wq.mT  # Q[*b,i,d]
+    K = memory @ Wk.mT  # K[*b,j,d]
+    V = memory @ Wv.mT  # V[*b,j,e]
     attended = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None)
-    context = attended[0]
+    context = attended[0]  # context[*b,i,e]
     output = rt.no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
     kept = attended[1]
     return output, kept, Q, K, V, context
@@ -72,15 +72,15 @@ def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     b_shape = x.shape[:-2]
     x_shape = x.shape
     memory_shape = memory.shape
-    size = math.prod(b_shape)
-    x = x.reshape((size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-    V = memory @ Wv.mT
-    Q = x @ Wq.mT
-    K = memory @ Wk.mT
-    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-    P = rt.softmax(S, 2)
-    context = P.to(low) @ V
+    b_size = math.prod(b_shape)
+    x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+    memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+    V = memory @ Wv.mT  # V[*b,j,e]
+    Q = x @ Wq.mT  # Q[*b,i,d]
+    K = memory @ Wk.mT  # K[*b,j,d]
+    S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
+    P = rt.softmax(S, 2)  # P[*b,i,j]
+    context = P.to(low) @ V  # context[*b,i,e]
     return rt.no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
 
 
@@ -119,36 +119,36 @@ class _CrossAttention(Function):
             needs_grad_V = needs[1] or needs[4]
             needs_grad_K = needs[1] or needs[3]
             needs_grad_Q = needs[0] or needs[2]
-            needs_part = needs[3] or needs[4]
+            needs_flat_memory = needs[3] or needs[4]
             needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
-            size = math.prod(b_shape)
-            G = G.reshape((size, x_shape[-2], Wo_shape[0]))
+            b_size = math.prod(b_shape)
+            G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
             if needs_grads:
-                grad_context = G @ Wo
-                ratio = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
+                grad_context = G @ Wo  # grad_context[*b,i,e]
+                one_over_Wq = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
                 grads = rt.attention_backward(
-                    grad_context, Q, K, V, context, kept, ratio, None
+                    grad_context, Q, K, V, context, kept, one_over_Wq, None
                 )
-            if needs_part:
-                memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-                part = rt.flatten(memory, 0, 1)
+            if needs_flat_memory:
+                memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+                flat_memory = rt.flatten(memory, 0, 1)
             if needs_grad_Q:
-                grad_Q = grads[0]
+                grad_Q = grads[0]  # grad_Q[*b,i,d]
             if needs_grad_K:
-                grad_K = grads[1]
+                grad_K = grads[1]  # grad_K[*b,j,d]
             if needs_grad_V:
-                grad_V = grads[2]
+                grad_V = grads[2]  # grad_V[*b,j,e]
             if needs[2]:
-                x = x.reshape((size, x_shape[-2], x_shape[-1]))
+                x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
                 grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ rt.flatten(x, 0, 1)
             if needs[0]:
                 grad_x = (grad_Q @ Wq).reshape(x_shape)
             if needs[1]:
                 grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
             if needs[3]:
-                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ part
+                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_memory
             if needs[4]:
-                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ part
+                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
             if needs[5]:
                 grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
             return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
@@ -156,37 +156,37 @@ class _CrossAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
         needs = ctx.needs_input_grad
-        needs_part2 = needs[3] or needs[4]
+        needs_flat_memory = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
         needs_grad_K = needs[1] or needs[3]
         needs_grad_Q = needs[0] or needs[2]
         needs_grad_S = needs_grad_Q or needs_grad_K
         needs_V = needs_grad_S or needs[5]
         needs_grad_context = needs_grad_S or needs_grad_V
-        size = math.prod(b_shape)
-        x = x.reshape((size, x_shape[-2], x_shape[-1]))
-        memory = memory.reshape((size, memory_shape[-2], memory_shape[-1]))
-        G = G.reshape((size, x_shape[-2], Wo_shape[0]))
-        Q = x @ Wq.mT
-        K = memory @ Wk.mT
-        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])
-        P = rt.softmax(S, 2)
+        b_size = math.prod(b_shape)
+        x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+        memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+        G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
+        Q = x @ Wq.mT  # Q[*b,i,d]
+        K = memory @ Wk.mT  # K[*b,j,d]
+        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
+        P = rt.softmax(S, 2)  # P[*b,i,j]
         if needs_grad_context:
-            grad_context = G @ Wo
+            grad_context = G @ Wo  # grad_context[*b,i,e]
         if needs_V:
-            V = memory @ Wv.mT
+            V = memory @ Wv.mT  # V[*b,j,e]
         if needs_grad_S:
-            grad_P = grad_context @ V.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(2, keepdim=True))
+            grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
         if needs_grad_Q:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_K:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ grad_context
-        if needs_part2:
-            part2 = rt.flatten(memory, 0, 1)
+            grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]
+        if needs_flat_memory:
+            flat_memory = rt.flatten(memory, 0, 1)
         if needs[0]:
             grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
         if needs[1]:
@@ -194,11 +194,11 @@ class _CrossAttention(Function):
         if needs[2]:
             grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ rt.flatten(x, 0, 1)
         if needs[3]:
-            grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ part2
+            grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_memory
         if needs[4]:
-            grad_Wv = rt.flatten(grad_V, 0, 1).mT @ part2
+            grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
         if needs[5]:
-            context = P.to(low) @ V
+            context = P.to(low) @ V  # context[*b,i,e]
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 

@@ -33,29 +33,41 @@ def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing)
         input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
         input_shape = input.shape
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        target = target.reshape((input_shape[0], size))
-        F = rt.no_view(rt.log_softmax(input, 1))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        target = target.reshape((input_shape[0], q_size))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_F = (
             label_smoothing
             / (input.shape[1] or math.nan)
             * (F.mT.sum(-1) if weight is None else F.mT @ weight)
             if label_smoothing != 0
             else None
         )
-        product2 = (
-            (1 - label_smoothing) * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+        split_weight = (
+            None
+            if weight is None
+            else weight.index_select(0, masked_target.flatten()).unflatten(
+                0, target.shape
+            )
+        )
+        split_weight_F = (
+            (1 - label_smoothing)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * weight.index_select(0, chosen.flatten()).unflatten(0, target.shape)
-            * rt.gather(F, 1, chosen.unsqueeze(1)).squeeze(1)
+            * split_weight
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        zeros = input.new_zeros(()).expand(target.shape)
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros(()).expand(target.shape)
+        )
         loss = torch.where(
-            mask, -(product2 + (product if label_smoothing != 0 else zeros)), 0
+            target_differs, -(split_weight_F + F_with_label_smoothing), 0
         ).reshape((input_shape[0], *q_shape))
         return loss, F
 
@@ -92,96 +104,110 @@ class _CrossEntropy(Function):
         grad_input = grad_weight = None
         if G_F is None and rt.unrecorded(G):
             weight, F, G = rt.widened(weight, F, G)
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], size))
-            G = G.reshape((input_shape[0], size))
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            chosen3 = chosen.flatten()
-            product = -(1 - label_smoothing) * G
-            mask2 = mask.unsqueeze(1)
-            part = -label_smoothing
+            q_size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], q_size))
+            G = G.reshape((input_shape[0], q_size))
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            flat_target = masked_target.flatten()
+            label_smoothing_G = -(1 - label_smoothing) * G
+            spread_target2 = target_differs.unsqueeze(1)
+            minus_label_smoothing = -label_smoothing
             if ctx.needs_input_grad[0]:
-                product2 = (
-                    product
+                G_weight = (
+                    label_smoothing_G
                     if weight is None
-                    else product
-                    * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                    else label_smoothing_G
+                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
                 )
+                spread_G_weight = G_weight.unsqueeze(1)
                 full_weight = (
                     G.new_full((), 1).expand(weight_shape) if weight is None else weight
                 )
-                product3 = part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1)
-                placed = rt.scatter_add_(product3, 1, chosen2, product2.unsqueeze(1))
+                label_smoothing_over_F = (
+                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
+                )
+                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
+                scatter_add = rt.scatter_add_(
+                    label_smoothing_G2, 1, spread_target, spread_G_weight
+                )
                 grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(placed, F, 1), mask2
+                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
                 ).reshape(input_shape)
             if ctx.needs_input_grad[2]:
-                product4 = torch.where(mask2, F, 0).mul_(
-                    torch.where(mask, G, 0).unsqueeze(1)
-                )
-                product5 = (
-                    part / (F.shape[1] or math.nan) * product4.sum((0, 2))
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                    0,
+                ).reshape((target.shape[0] * target.shape[1],))
+                masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+                sum_of_F = (
+                    torch.where(spread_target2, F, 0).mul_(masked_G).sum((0, 2))
                     if label_smoothing != 0
                     else None
                 )
-                part2 = torch.where(
-                    mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-                ).reshape((target.shape[0] * target.shape[1],))
                 grad_weight = (
-                    product5
+                    minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_F
                     if label_smoothing != 0
                     else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, chosen3, part2)
+                ).index_add(0, flat_target, masked_G_F_at_target)
             return grad_input, None, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], size))
-        G = G.reshape((input_shape[0], size))
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.unsqueeze(1)
-        chosen3 = chosen.flatten()
-        product = -(1 - label_smoothing) * G
-        mask2 = mask.unsqueeze(1)
-        part = -label_smoothing
+        q_size = math.prod(q_shape)
+        target = target.reshape((input_shape[0], q_size))
+        G = G.reshape((input_shape[0], q_size))
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_target = masked_target.unsqueeze(1)
+        flat_target = masked_target.flatten()
+        label_smoothing_G = -(1 - label_smoothing) * G
+        spread_target2 = target_differs.unsqueeze(1)
+        minus_label_smoothing = -label_smoothing
         if ctx.needs_input_grad[0]:
-            product2 = (
-                product
+            G_weight = (
+                label_smoothing_G
                 if weight is None
-                else product
-                * rt.unflatten(weight.index_select(0, chosen3), 0, target.shape)
+                else label_smoothing_G
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
+            spread_G_weight = G_weight.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            placed = rt.scatter_add(
-                part * full_weight.unsqueeze(1) / F.shape[1] * G.unsqueeze(1),
+            G_weight_by_target = rt.scatter_add(
+                minus_label_smoothing
+                * full_weight.unsqueeze(1)
+                / F.shape[1]
+                * G.unsqueeze(1),
                 1,
-                chosen2,
-                product2.unsqueeze(1),
+                spread_target,
+                spread_G_weight,
             )
-            grad_F = rt.add_cotangent(torch.where(mask2, placed, 0), G_F)
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            grad_F = rt.add_cotangent(
+                torch.where(spread_target2, G_weight_by_target, 0), G_F
+            )
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
-            product3 = torch.where(mask, G, 0).unsqueeze(1) * torch.where(mask2, F, 0)
-            product4 = (
-                part / (F.shape[1] or math.nan) * product3.sum((0, 2))
+            masked_G_F_at_target = torch.where(
+                target_differs,
+                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                0,
+            ).reshape((target.shape[0] * target.shape[1],))
+            masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+            sum_of_masked_G = (
+                (masked_G * torch.where(spread_target2, F, 0)).sum((0, 2))
                 if label_smoothing != 0
                 else None
             )
-            part2 = torch.where(
-                mask, product * rt.gather(F, 1, chosen2).squeeze(1), 0
-            ).reshape((target.shape[0] * target.shape[1],))
             grad_weight = (
-                product4
+                minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_masked_G
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, chosen3, part2)
+            ).index_add(0, flat_target, masked_G_F_at_target)
         return grad_input, None, grad_weight, None, None
 
 

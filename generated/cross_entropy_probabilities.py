@@ -57,15 +57,17 @@ def _cross_entropy_probabilities_forward(
     input, target, weight = rt.widened(input, target, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], input_shape[1], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    u = reuse.add(
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], input_shape[1], q_size))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+    target_plus_label_smoothing = reuse.add(
         (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
     )
-    part = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-reuse.mul(u, part).sum(1)).reshape((input_shape[0], *q_shape))
+    weight_F = F if weight is None else weight.unsqueeze(1) * F
+    loss = (-reuse.mul(target_plus_label_smoothing, weight_F).sum(1)).reshape(
+        (input_shape[0], *q_shape)
+    )
     loss = rt.no_view(_cross_entropy_probabilities_reduced(loss, reduction).to(dtype))
     return loss, F
 
@@ -110,59 +112,84 @@ class _CrossEntropyProbabilities(Function):
             target, weight, F, G = rt.widened(target, weight, F, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
-            size = math.prod(q_shape)
-            G = G.reshape((input_shape[0], size))
-            difference = 1 - label_smoothing
+            q_size = math.prod(q_shape)
+            G = G.reshape((input_shape[0], q_size))
+            one_minus_label_smoothing = 1 - label_smoothing
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                target = target.reshape((input_shape[0], input_shape[1], size))
-                u = (difference * target).add_(
-                    label_smoothing / (target.shape[1] or math.nan)
-                )
+                target = target.reshape((input_shape[0], input_shape[1], q_size))
+                label_smoothing_plus_label_smoothing = (
+                    one_minus_label_smoothing * target
+                ).add_(label_smoothing / (target.shape[1] or math.nan))
             if ctx.needs_input_grad[0]:
                 grad_F = (
-                    -G.unsqueeze(1) * u
+                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
                     if weight is None
-                    else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(u)
+                    else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(
+                        label_smoothing_plus_label_smoothing
+                    )
                 )
                 grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                part = (
-                    -difference * G.unsqueeze(1) * F
+                label_smoothing_weight = (
+                    -one_minus_label_smoothing * G.unsqueeze(1) * F
                     if weight is None
-                    else (-difference * weight.unsqueeze(1) * G.unsqueeze(1)).mul_(F)
+                    else (
+                        -one_minus_label_smoothing
+                        * weight.unsqueeze(1)
+                        * G.unsqueeze(1)
+                    ).mul_(F)
                 )
-                grad_target = part.reshape(target_shape)
+                grad_target = label_smoothing_weight.reshape(target_shape)
             if ctx.needs_input_grad[2]:
-                grad_weight = -(G.unsqueeze(1) * F).mul_(u).sum((0, 2))
+                grad_weight = (
+                    -(G.unsqueeze(1) * F)
+                    .mul_(label_smoothing_plus_label_smoothing)
+                    .sum((0, 2))
+                )
             return grad_input, grad_target, grad_weight, None, None
         if G is None:
             G = G_F.new_zeros(ctx.output_shape)
         target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], size))
-        difference = 1 - label_smoothing
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], q_size))
+        one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], size))
-            u = difference * target + label_smoothing / (target.shape[1] or math.nan)
+            target = target.reshape((input_shape[0], input_shape[1], q_size))
+            label_smoothing_plus_label_smoothing = (
+                one_minus_label_smoothing * target
+                + label_smoothing / (target.shape[1] or math.nan)
+            )
         if ctx.needs_input_grad[0]:
             grad_F = (
-                rt.add_cotangent(-G.unsqueeze(1) * u, G_F)
+                rt.add_cotangent(
+                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
+                )
                 if weight is None
-                else rt.add_cotangent((-weight).unsqueeze(1) * G.unsqueeze(1) * u, G_F)
+                else rt.add_cotangent(
+                    (-weight).unsqueeze(1)
+                    * G.unsqueeze(1)
+                    * label_smoothing_plus_label_smoothing,
+                    G_F,
+                )
             )
-            difference2 = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference2.reshape(input_shape)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            part = (
-                -difference * G.unsqueeze(1) * F
+            label_smoothing_weight = (
+                -one_minus_label_smoothing * G.unsqueeze(1) * F
                 if weight is None
-                else -difference * weight.unsqueeze(1) * G.unsqueeze(1) * F
+                else -one_minus_label_smoothing
+                * weight.unsqueeze(1)
+                * G.unsqueeze(1)
+                * F
             )
-            grad_target = part.reshape(target_shape)
+            grad_target = label_smoothing_weight.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = -(G.unsqueeze(1) * F * u).sum((0, 2))
+            grad_weight = -(
+                G.unsqueeze(1) * F * label_smoothing_plus_label_smoothing
+            ).sum((0, 2))
         return grad_input, grad_target, grad_weight, None, None
 
 

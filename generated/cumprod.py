@@ -59,15 +59,15 @@ def _cumprod_tangent(A, dim, d_A):
     p_shape = A.shape[:dim_axis]
     q_shape = A.shape[dim_axis + 1 :]
     A_shape = A.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    d_A = d_A.reshape((size, A_shape[len(p_shape)], size2))
-    A = A.reshape((size, A_shape[len(p_shape)], size2))
-    position = rt.positions(d_A.shape[1], d_A)
-    mask = (position.unsqueeze(1) <= position).unsqueeze(1)
-    others = rt.exclusive_prod(rt.where(mask, A.unsqueeze(3), 1), 1)
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    d_A = d_A.reshape((p_size, A_shape[len(p_shape)], q_size))
+    A = A.reshape((p_size, A_shape[len(p_shape)], q_size))
+    positions_of_d_A = rt.positions(d_A.shape[1], d_A)
+    d_A_below = (positions_of_d_A.unsqueeze(1) <= positions_of_d_A).unsqueeze(1)
+    others = rt.exclusive_prod(rt.where(d_A_below, A.unsqueeze(3), 1), 1)
     return (
-        (d_A.unsqueeze(2) * torch.where(mask, others, 0).mT)
+        (d_A.unsqueeze(2) * torch.where(d_A_below, others, 0).mT)
         .sum(1)
         .reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
     )

@@ -53,13 +53,13 @@ def _dice_loss_forward(input, target, smooth, reduction):
     input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)
+    both = target.sum(1) + probability.sum(1)  # both[n]
     loss = 1 - u / (both + smooth)
     loss = _dice_loss_reduced(loss, reduction).to(dtype)
     return loss, u, both
@@ -95,45 +95,49 @@ class _DiceLoss(Function):
             input, target, u, both, G = rt.widened(input, target, u, both, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
-            size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], size))
-            added = both + smooth
-            grad_both = G * u / added.square()
-            probability = input.sigmoid()
-            ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
+            q_size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], q_size))
+            both_plus_smooth = both + smooth
+            grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
+            probability = input.sigmoid()  # probability[n,*q]
+            twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
             if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], size))
-                part = torch.addcmul(grad_both.unsqueeze(1), ratio, target, value=-1)
+                target = target.reshape((input_shape[0], q_size))
+                grad_both_plus_G_target = torch.addcmul(
+                    grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
+                )
                 grad_input = torch.ops.aten.sigmoid_backward(
-                    part, probability, grad_input=part
+                    grad_both_plus_G_target,
+                    probability,
+                    grad_input=grad_both_plus_G_target,
                 ).reshape(input_shape)
             if ctx.needs_input_grad[1]:
                 grad_target = (
-                    grad_both.unsqueeze(1) - probability.mul_(ratio)
+                    grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
                 ).reshape(target_shape)
             return grad_input, grad_target, None, None
         input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
-        probability = input.sigmoid()
-        found = (target * probability).sum(1)
-        both = target.sum(1) + probability.sum(1)
-        added = both + smooth
-        grad_both = G * (2 * found + smooth) / added.square()
-        ratio = 2 * G.unsqueeze(1) / added.unsqueeze(1)
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
+        probability = input.sigmoid()  # probability[n,*q]
+        found = (target * probability).sum(1)  # found[n]
+        both = target.sum(1) + probability.sum(1)  # both[n]
+        both_plus_smooth = both + smooth
+        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()  # grad_both[n]
+        twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_input = (
                 probability
                 * (1 - probability)
-                * (grad_both.unsqueeze(1) - ratio * target)
+                * (grad_both.unsqueeze(1) - twice_G_over_both * target)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_target = (grad_both.unsqueeze(1) - ratio * probability).reshape(
-                target_shape
-            )
+            grad_target = (
+                grad_both.unsqueeze(1) - twice_G_over_both * probability
+            ).reshape(target_shape)
         return grad_input, grad_target, None, None
 
 

@@ -41,9 +41,9 @@ class _Embedding(Function):
         p_shape = input.shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        size = math.prod(p_shape)
-        input = input.reshape((size,))
-        G = G.reshape((size, weight_shape[1]))
+        p_size = math.prod(p_shape)
+        input = input.reshape((p_size,))
+        G = G.reshape((p_size, weight_shape[1]))
         grad_weight = reuse.index_add(G.new_zeros(weight_shape), 0, input, G)
         return None, grad_weight
 

@@ -53,15 +53,15 @@ class _EmbeddingBagMean(Function):
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        part = (
+        reshaped_G = (
             G.unsqueeze(1)
             .expand((input.shape[0], input.shape[1], G.shape[1]))
             .reshape((input.shape[0] * input.shape[1], G.shape[1]))
         )
-        grad_weight = reuse.div(
-            reuse.index_add(G.new_zeros(weight_shape), 0, input.flatten(), part),
-            input.shape[1],
+        reshaped_G_by_input = reuse.index_add(
+            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_G
         )
+        grad_weight = reuse.div(reshaped_G_by_input, input.shape[1])
         return None, grad_weight
 
 
@@ -88,18 +88,21 @@ class _EmbeddingBagSum(Function):
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        part = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        part2 = part.reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        count = input.shape[0] * input.shape[1]
+        reshaped_spread_G = spread_G.reshape((count, G.shape[1]))
         grad_weight = reuse.index_add(
-            G.new_zeros(weight_shape), 0, input.flatten(), part2
+            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_spread_G
         )
         return None, grad_weight
 
 
 def _embedding_bag_max_forward(input, weight):
-    part = weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
-    largest = part.values
-    winner = part.indices
+    max_of_weight = (
+        weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
+    )
+    largest = max_of_weight.values
+    winner = max_of_weight.indices
     return largest, winner
 
 

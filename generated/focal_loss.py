@@ -69,18 +69,20 @@ def _focal_loss_forward(input, target, weight, gamma, reduction):
     input, weight = rt.widened(input, weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
-    F = rt.no_view(rt.log_softmax(input, 1))
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = (
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
+    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+    minus_weight_right = (
         -right
         if weight is None
         else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
         * right
     )
-    loss = (part * (-right.expm1()) ** gamma).reshape((input_shape[0], *q_shape))
+    loss = (minus_weight_right * (-right.expm1()) ** gamma).reshape(
+        (input_shape[0], *q_shape)
+    )
     loss = rt.no_view(_focal_loss_reduced(loss, reduction).to(dtype))
     return loss, F
 
@@ -117,38 +119,40 @@ class _FocalLoss(Function):
             weight, F, G = rt.widened(weight, F, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
-            size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], size))
-            G = G.reshape((input_shape[0], size))
-            right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
-            part = -right.expm1()
-            power = part**gamma
-            part2 = target.flatten()
+            q_size = math.prod(q_shape)
+            target = target.reshape((input_shape[0], q_size))
+            G = G.reshape((input_shape[0], q_size))
+            right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+            minus_expm1_right = -right.expm1()
+            right_to_gamma = minus_expm1_right**gamma
+            flat_target = target.flatten()
             if ctx.needs_input_grad[0]:
-                chosen = (
-                    gamma * right * right.exp() * part ** (gamma - 1)
+                right_exp_right = (
+                    gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
                     if gamma != 0
                     else G.new_zeros(()).expand(target.shape)
                 )
-                part3 = (
+                G_weight = (
                     G
                     if weight is None
                     else G
-                    * rt.unflatten(weight.index_select(0, part2), 0, target.shape)
+                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
                 )
-                grad_right = part3 * (chosen - power)
-                placed = rt.scatter_add_(
+                grad_right = G_weight * (right_exp_right - right_to_gamma)
+                scatter_add = rt.scatter_add_(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
                     grad_right.unsqueeze(1),
                 )
-                grad_input = rt.log_softmax_backward(placed, F, 1).reshape(input_shape)
+                scatter_add_through_log_softmax = rt.log_softmax_backward(
+                    scatter_add, F, 1
+                )
+                grad_input = scatter_add_through_log_softmax.reshape(input_shape)
             if ctx.needs_input_grad[2]:
+                count = target.shape[0] * target.shape[1]
                 grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-                    0,
-                    part2,
-                    (G * right * power).reshape((target.shape[0] * target.shape[1],)),
+                    0, flat_target, (G * right * right_to_gamma).reshape((count,))
                 )
             return grad_input, None, grad_weight, None, None
         if G is None:
@@ -156,36 +160,39 @@ class _FocalLoss(Function):
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
-        size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], size))
-        G = G.reshape((input_shape[0], size))
-        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
-        part = -right.expm1()
-        power = part**gamma
-        part2 = target.flatten()
+        q_size = math.prod(q_shape)
+        target = target.reshape((input_shape[0], q_size))
+        G = G.reshape((input_shape[0], q_size))
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+        minus_expm1_right = -right.expm1()
+        right_to_gamma = minus_expm1_right**gamma
+        flat_target = target.flatten()
         if ctx.needs_input_grad[0]:
-            chosen = (
-                gamma * right * right.exp() * part ** (gamma - 1)
+            right_exp_right = (
+                gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
                 if gamma != 0
                 else G.new_zeros(()).expand(target.shape)
             )
-            part3 = (
+            G_weight = (
                 G
                 if weight is None
-                else G * rt.unflatten(weight.index_select(0, part2), 0, target.shape)
+                else G
+                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
-            product = (part3 * (chosen - power)).unsqueeze(1)
-            grad_F = rt.add_cotangent(
-                rt.scatter_add(G.new_zeros(F.shape), 1, target.unsqueeze(1), product),
-                G_F,
+            G_weight_right = G_weight * (right_exp_right - right_to_gamma)
+            G_weight_by_target = rt.scatter_add(
+                G.new_zeros(F.shape),
+                1,
+                target.unsqueeze(1),
+                G_weight_right.unsqueeze(1),
             )
-            difference = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = difference.reshape(input_shape)
+            grad_F = rt.add_cotangent(G_weight_by_target, G_F)
+            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
+            count = target.shape[0] * target.shape[1]
             grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-                0,
-                part2,
-                (G * right * power).reshape((target.shape[0] * target.shape[1],)),
+                0, flat_target, (G * right * right_to_gamma).reshape((count,))
             )
         return grad_input, None, grad_weight, None, None
 
@@ -198,27 +205,34 @@ def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weig
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    target = target.reshape((input_shape[0], size))
+    q_size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)
-    part = -right.expm1()
-    power = part**gamma
-    part2 = target.flatten()
-    picked = d_weight.index_select(0, part2).unflatten(0, target.shape)
-    picked2 = weight.index_select(0, part2).unflatten(0, target.shape)
-    chosen = (
-        gamma * right * right.exp() * part ** (gamma - 1)
+    F = rt.log_softmax(input, 1)  # F[n,c,*q]
+    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+    minus_expm1_right = -right.expm1()
+    right_to_gamma = minus_expm1_right**gamma
+    flat_target = target.flatten()
+    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
+        0, target.shape
+    )
+    d_F_at_target = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
+    d_weight_right = (
+        d_weight.index_select(0, flat_target).unflatten(0, target.shape)
+        * right
+        * right_to_gamma
+    )
+    right_exp_right = (
+        gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(target.shape)
     )
-    picked3 = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
-    d_loss = (picked3 * picked2 * (chosen - power) - picked * right * power).reshape(
-        (input_shape[0], *q_shape)
-    )
+    right_minus_right = right_exp_right - right_to_gamma
+    d_loss = (
+        d_F_at_target * weight_at_flat_target * right_minus_right - d_weight_right
+    ).reshape((input_shape[0], *q_shape))
     d_loss = _focal_loss_reduced(d_loss, reduction)
     return d_F, d_loss
 

@@ -22,10 +22,10 @@ def _gather_forward(input, index, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     index_shape = index.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    index = index.reshape((size, index_shape[len(p_shape)], size2))
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
+    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
     return rt.no_view(
         rt.gather(input, 1, index).reshape(
             (*p_shape, index_shape[len(p_shape)], *q_shape)
@@ -56,12 +56,15 @@ class _Gather(Function):
         input_shape = ctx.input_shape
         index_shape = index.shape
         G = rt.widened(G)[0]
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        index = index.reshape((size, index_shape[len(p_shape)], size2))
-        G = G.reshape((size, index_shape[len(p_shape)], size2))
-        zeros = G.new_zeros((index.shape[0], input_shape[len(p_shape)], index.shape[2]))
-        grad_input = rt.scatter_add_(zeros, 1, index, G).reshape(input_shape)
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, index_shape[len(p_shape)], q_size))
+        zeros_like_index = G.new_zeros(
+            (index.shape[0], input_shape[len(p_shape)], index.shape[2])
+        )
+        scatter_add = rt.scatter_add_(zeros_like_index, 1, index, G)
+        grad_input = scatter_add.reshape(input_shape)
         return grad_input, None, None
 
 

@@ -46,9 +46,9 @@ def _gaussian_nll_loss_forward(input, target, var, eps, reduction):
     reuse = rt.reuse(input, target, var)
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)
-    part = reuse.div(reuse.square(input - target), variance)
-    loss = reuse.mul(reuse.add(part, variance.log()), 0.5)
+    variance = var.clamp(min=eps)  # variance[*p]
+    input_over_variance = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(input_over_variance, variance.log()), 0.5)
     return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
 
 
@@ -73,17 +73,20 @@ class _GaussianNllLoss(Function):
         grad_input = grad_target = grad_var = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        u = input - target
-        variance = var.clamp(min=eps)
+        input_minus_target = input - target
+        variance = var.clamp(min=eps)  # variance[*p]
         if ctx.needs_input_grad[0]:
-            grad_input = reuse.div(G * u, variance)
+            grad_input = reuse.div(G * input_minus_target, variance)
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.div(-G * u, variance)
+            grad_target = reuse.div(-G * input_minus_target, variance)
         if ctx.needs_input_grad[2]:
-            mask = var >= eps
-            chosen = rt.guarded(variance, mask, 1)
-            part = reuse.mul(1 - reuse.div(reuse.square(u), chosen), 0.5 * G)
-            grad_var = rt.where(mask, reuse.div(part, chosen), 0)
+            var_above = var >= eps
+            guarded_variance = rt.guarded(variance, var_above, 1)
+            input_G = reuse.mul(
+                1 - reuse.div(reuse.square(input_minus_target), guarded_variance),
+                0.5 * G,
+            )
+            grad_var = rt.where(var_above, reuse.div(input_G, guarded_variance), 0)
         return grad_input, grad_target, grad_var, None, None
 
 

@@ -49,15 +49,18 @@ class _Geglu(Function):
             if ctx.needs_input_grad[1]:
                 grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
             return grad_input, grad_gate
-        u = 1 + (gate / math.sqrt(2)).erf()
-        product = 0.5 * G
+        one_plus_erf_gate = 1 + (gate / math.sqrt(2)).erf()
+        half_G = 0.5 * G
         if ctx.needs_input_grad[0]:
-            grad_input = product * gate * u
+            grad_input = half_G * gate * one_plus_erf_gate
         if ctx.needs_input_grad[1]:
             grad_gate = (
-                product
+                half_G
                 * input
-                * (math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp() + u)
+                * (
+                    math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp()
+                    + one_plus_erf_gate
+                )
             )
         return grad_input, grad_gate
 

@@ -55,8 +55,8 @@ class _GeluNone(Function):
             grad_input = torch.ops.aten.gelu_backward(G, input)
             return grad_input
         input, G = rt.widened(input, G)
-        product = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
-        grad_input = 0.5 * G * (product + (1 + (input / math.sqrt(2)).erf()))
+        input_exp_input = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
+        grad_input = 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
         return grad_input
 
 
@@ -86,12 +86,13 @@ class _GeluTanh(Function):
         input, G = rt.widened(input, G)
         input_squared = input.square()
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
-        inner_tanh = inner.tanh()
-        ratio = math.sqrt(2) / math.sqrt(math.pi)
-        added = 0.5 + 0.0670725 * input_squared
-        grad_input = G * (
-            ratio * input * (1 - inner_tanh.square()) * added + 0.5 * (1 + inner_tanh)
+        tanh_inner = inner.tanh()
+        sqrt_two_over_sqrt_pi = math.sqrt(2) / math.sqrt(math.pi)
+        half_plus_input = 0.5 + 0.0670725 * input_squared
+        constant_input = (
+            sqrt_two_over_sqrt_pi * input * (1 - tanh_inner.square()) * half_plus_input
         )
+        grad_input = G * (constant_input + 0.5 * (1 + tanh_inner))
         return grad_input
 
 

@@ -41,9 +41,11 @@ class _GlobalAvgPool(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         G = rt.widened_for_kernel(G)[0]
-        size = math.prod(q_shape)
-        ratio = (G / (size or 1)).unsqueeze(2).expand((G.shape[0], G.shape[1], size))
-        grad_input = ratio.reshape(input_shape)
+        q_size = math.prod(q_shape)
+        G_over_q_size = (G / (q_size or 1)).unsqueeze(2)
+        grad_input = G_over_q_size.expand((G.shape[0], G.shape[1], q_size)).reshape(
+            input_shape
+        )
         return grad_input
 
 

@@ -43,9 +43,9 @@ class _GlobalMaxPool(Function):
         input_shape = input.shape
         input, G = rt.widened(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-        part = input.max(2).indices.unsqueeze(2)
+        argmax_of_input = input.max(2).indices.unsqueeze(2)
         grad_input = rt.scatter_add_(
-            G.new_zeros(input.shape), 2, part, G.unsqueeze(2)
+            G.new_zeros(input.shape), 2, argmax_of_input, G.unsqueeze(2)
         ).reshape(input_shape)
         return grad_input
 

@@ -36,9 +36,11 @@ def _glu_forward(input, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    count = input_shape[len(p_shape)] // 2
-    input = input.reshape((math.prod(p_shape), 2, count, math.prod(q_shape)))
-    halves = input
+    input_size_per_two = input_shape[len(p_shape)] // 2
+    input = input.reshape(
+        (math.prod(p_shape), 2, input_size_per_two, math.prod(q_shape))
+    )
+    halves = input  # halves[*p,t,k,*q]
     output = (
         torch.nn.functional.glu(halves, 1)
         .squeeze(1)
@@ -68,18 +70,20 @@ class _Glu(Function):
         q_shape = ctx.q_shape
         input_shape = input.shape
         input, G = rt.widened(input, G)
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-        G = G.reshape((size, input_shape[len(p_shape)] // 2, size2))
-        halves = input
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
+        G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
+        halves = input  # halves[*p,t,k,*q]
         if rt.unrecorded(G):
-            part = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
-            grad_input = part.reshape(input_shape)
+            G_through_glu = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+            grad_input = G_through_glu.reshape(input_shape)
             return grad_input, None
-        gate = halves.select(1, 1).sigmoid()
-        output = halves.select(1, 0) * gate
-        grad_halves = torch.stack((G * gate, G * output * (1 - gate)), 1)
+        sigmoid_halves = halves.select(1, 1).sigmoid()
+        output = halves.select(1, 0) * sigmoid_halves
+        grad_halves = torch.stack(
+            (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
+        )
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 
@@ -90,15 +94,16 @@ def _glu_tangent(input, dim, output, d_input):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    d_input = d_input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-    input = input.reshape((size, 2, input_shape[len(p_shape)] // 2, size2))
-    output = output.reshape((size, input_shape[len(p_shape)] // 2, size2))
-    halves = input
-    gate = halves.select(1, 1).sigmoid()
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    d_input = d_input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
+    input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
+    output = output.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
+    halves = input  # halves[*p,t,k,*q]
+    sigmoid_halves = halves.select(1, 1).sigmoid()
     return (
-        d_input.select(1, 0) * gate + d_input.select(1, 1) * output * (1 - gate)
+        d_input.select(1, 0) * sigmoid_halves
+        + d_input.select(1, 1) * output * (1 - sigmoid_halves)
     ).reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
 
 

@@ -47,26 +47,28 @@ def _graph_attention_forward(
     projected = rt.no_view(
         (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
     )
-    picked = projected.index_select(0, source).to(wide)
-    scores = (att_source * picked).sum(2) + reuse.mul(
+    projected_at_source = projected.index_select(0, source).to(wide)
+    scores = (att_source * projected_at_source).sum(2) + reuse.mul(
         projected.index_select(0, target).to(wide), att_target
     ).sum(2)
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)
-    part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    placed = x.new_full(
+    a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
+    spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
+    extreme_a_by_target = x.new_full(
         (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
-    ).scatter_reduce(0, part, a, "amax")
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    e = (a - chosen.index_select(0, target)).exp()
-    lse = chosen + zeros.index_add(0, target, e).log()
-    zeros2 = x.new_zeros(
+    ).scatter_reduce(0, spread_target, a, "amax")
+    masked_target = torch.where(extreme_a_by_target.isfinite(), extreme_a_by_target, 0)
+    zeros_like_x = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
+    exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
+    lse = masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
+    exp_a = (a - lse.index_select(0, target)).exp().unsqueeze(2)
+    projected_exp_a = reuse.mul(projected_at_source, exp_a)
+    zeros_like_x_with_wide = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
     )
-    e2 = (a - lse.index_select(0, target)).exp().unsqueeze(2)
-    placed2 = reuse.index_add(zeros2, 0, target, reuse.mul(picked, e2))
-    output = placed2.flatten(1, 2)
-    output = rt.no_view(output.to(dtype))
+    projected_by_target = reuse.index_add(
+        zeros_like_x_with_wide, 0, target, projected_exp_a
+    )
+    output = rt.no_view(projected_by_target.flatten(1, 2).to(dtype))
     return output, projected, scores
 
 
@@ -112,44 +114,66 @@ class _GraphAttention(Function):
             x, weight = rt.cast(low, x, weight)
             given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
             att_source, att_target, output, projected, scores, G = given
-            part = torch.ops.aten.leaky_relu_backward(
+            scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
                 scores, scores, negative_slope, False
             )
-            placed = G.new_full(
+            extreme_scores_by_target = G.new_full(
                 (x_shape[0], att_source_shape[0]), -math.inf
-            ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), part, "amax")
-            chosen = torch.where(placed.isfinite(), placed, 0)
-            zeros = G.new_zeros((x_shape[0], att_source_shape[0]))
-            e = (part - chosen.index_select(0, target)).exp()
-            lse = chosen + zeros.index_add(0, target, e).log()
-            picked = rt.unflatten(
+            ).scatter_reduce(
+                0,
+                target.unsqueeze(1).expand(scores.shape),
+                scores_through_leaky_relu,
+                "amax",
+            )
+            masked_target = torch.where(
+                extreme_scores_by_target.isfinite(), extreme_scores_by_target, 0
+            )
+            exp_scores = (
+                scores_through_leaky_relu - masked_target.index_select(0, target)
+            ).exp()
+            zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
+            lse = masked_target + zeros_like_x.index_add(0, target, exp_scores).log()
+            G_at_target = rt.unflatten(
                 G, 1, (att_source_shape[0], att_source_shape[1])
             ).index_select(0, target)
-            e2 = (part - lse.index_select(0, target)).exp()
-            picked2 = projected.index_select(0, source)
-            part2 = rt.unflatten(output, 1, (att_source_shape[0], att_source_shape[1]))
-            grad_a = e2 * (picked2 - part2.index_select(0, target)).mul_(picked).sum(2)
+            exp_scores_with_lse = (
+                scores_through_leaky_relu - lse.index_select(0, target)
+            ).exp()
+            projected_at_source = projected.index_select(0, source)
+            split_output = rt.unflatten(
+                output, 1, (att_source_shape[0], att_source_shape[1])
+            )
+            grad_a = exp_scores_with_lse * (
+                projected_at_source - split_output.index_select(0, target)
+            ).mul_(G_at_target).sum(2)
             grad_scores = torch.ops.aten.leaky_relu_backward(
                 grad_a, scores, negative_slope, False
             )
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-                product2 = att_source * grad_scores.unsqueeze(2)
-                placed2 = G.new_zeros(projected.shape).index_add_(
-                    0, source, product2.addcmul_(e2.unsqueeze(2), picked)
+                att_target_grad_scores = att_target.unsqueeze(
+                    2
+                ) * grad_scores.mT.unsqueeze(1)
+                att_source_plus_scores_G_at_target = (
+                    att_source * grad_scores.unsqueeze(2)
+                ).addcmul_(exp_scores_with_lse.unsqueeze(2), G_at_target)
+                grad_projected = (
+                    G.new_zeros(projected.shape)
+                    .index_add_(0, source, att_source_plus_scores_G_at_target)
+                    .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
                 )
-                grad_projected = placed2.index_add_(0, target, product.permute(2, 0, 1))
-                part3 = rt.flatten(grad_projected, 1, 2)
+                flat_grad_projected = rt.flatten(grad_projected, 1, 2)
             if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                part4 = grad_scores.unsqueeze(2)
+                spread_grad_scores = grad_scores.unsqueeze(2)
             if ctx.needs_input_grad[0]:
-                grad_x = part3.to(low) @ weight
+                grad_x = flat_grad_projected.to(low) @ weight
             if ctx.needs_input_grad[1]:
-                grad_weight = part3.mT.to(low) @ x
+                grad_weight = flat_grad_projected.mT.to(low) @ x
             if ctx.needs_input_grad[2]:
-                grad_att_source = picked2.mul_(part4).sum(0)
+                grad_att_source = projected_at_source.mul_(spread_grad_scores).sum(0)
             if ctx.needs_input_grad[3]:
-                grad_att_target = projected.index_select(0, target).mul_(part4).sum(0)
+                grad_att_target = (
+                    projected.index_select(0, target).mul_(spread_grad_scores).sum(0)
+                )
             return (
                 grad_x,
                 grad_weight,
@@ -166,46 +190,60 @@ class _GraphAttention(Function):
         projected = rt.unflatten(
             x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
         )
-        picked = projected.index_select(0, source)
-        picked2 = picked.to(wide)
-        picked3 = projected.index_select(0, target).to(wide)
-        scores = (att_source * picked2).sum(2) + (att_target * picked3).sum(2)
-        mask = scores > 0
-        a = rt.where(mask, scores, negative_slope * scores)
-        part = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-        placed = G.new_full(
+        projected_at_source = projected.index_select(0, source)
+        wide_projected = projected_at_source.to(wide)
+        projected_at_target = projected.index_select(0, target).to(wide)
+        scores = (att_source * wide_projected).sum(2) + (
+            att_target * projected_at_target
+        ).sum(2)
+        scores_positive = scores > 0
+        a = rt.where(scores_positive, scores, negative_slope * scores)  # a[k,h]
+        spread_target = target.unsqueeze(1).expand(
+            (source.shape[0], att_source.shape[0])
+        )
+        extreme_a_by_target = G.new_full(
             (x.shape[0], att_source.shape[0]), -math.inf
-        ).scatter_reduce(0, part, a, "amax")
-        chosen = torch.where(placed.isfinite(), placed, 0)
-        zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
-        e = (a - chosen.index_select(0, target)).exp()
-        lse = chosen + zeros.index_add(0, target, e).log()
-        picked4 = rt.unflatten(
+        ).scatter_reduce(0, spread_target, a, "amax")
+        masked_target = torch.where(
+            extreme_a_by_target.isfinite(), extreme_a_by_target, 0
+        )
+        exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
+        zeros_like_x = G.new_zeros((x.shape[0], att_source.shape[0]))
+        lse = (
+            masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
+        )
+        G_at_target = rt.unflatten(
             G, 1, (att_source.shape[0], att_source.shape[1])
         ).index_select(0, target)
-        e2 = (a - lse.index_select(0, target)).exp()
-        part2 = rt.unflatten(output, 1, (att_source.shape[0], att_source.shape[1]))
-        grad_a = e2 * (picked4 * (picked - part2.index_select(0, target)).to(wide)).sum(
-            2
+        exp_a = (a - lse.index_select(0, target)).exp()
+        split_output = rt.unflatten(
+            output, 1, (att_source.shape[0], att_source.shape[1])
         )
-        grad_scores = rt.where(mask, grad_a, negative_slope * grad_a)
+        grad_a = exp_a * (
+            G_at_target
+            * (projected_at_source - split_output.index_select(0, target)).to(wide)
+        ).sum(2)
+        grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            added = att_source * grad_scores.unsqueeze(2) + e2.unsqueeze(2) * picked4
-            product = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(1)
-            grad_projected = (
-                G.new_zeros((x.shape[0], att_source.shape[0], att_source.shape[1]))
-                .index_add(0, source, added)
-                .index_add(0, target, product.permute(2, 0, 1))
+            zeros_like_x_with_G = G.new_zeros(
+                (x.shape[0], att_source.shape[0], att_source.shape[1])
             )
-            part3 = rt.flatten(grad_projected, 1, 2)
+            att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(
+                1
+            )
+            exp_a_G_at_target = exp_a.unsqueeze(2) * G_at_target
+            grad_projected = zeros_like_x_with_G.index_add(
+                0, source, att_source * grad_scores.unsqueeze(2) + exp_a_G_at_target
+            ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
+            flat_grad_projected = rt.flatten(grad_projected, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_x = part3.to(low) @ weight
+            grad_x = flat_grad_projected.to(low) @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = part3.mT.to(low) @ x
+            grad_weight = flat_grad_projected.mT.to(low) @ x
         if ctx.needs_input_grad[2]:
-            grad_att_source = (grad_scores.unsqueeze(2) * picked2).sum(0)
+            grad_att_source = (grad_scores.unsqueeze(2) * wide_projected).sum(0)
         if ctx.needs_input_grad[3]:
-            grad_att_target = (grad_scores.unsqueeze(2) * picked3).sum(0)
+            grad_att_target = (grad_scores.unsqueeze(2) * projected_at_target).sum(0)
         return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 

@@ -37,15 +37,15 @@ from . import _runtime as rt
 def _group_norm_forward(input, weight, bias, num_groups, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    count = input.shape[1] // num_groups
-    part = None if weight is None else weight.unflatten(0, (num_groups, count))
-    part2 = input.unflatten(1, (num_groups, count))
-    part3 = (
-        input.new_full((), 0).expand(part.shape)
-        if bias is None
-        else bias.unflatten(0, (num_groups, count))
+    size_per_group = input.shape[1] // num_groups
+    split_weight = (
+        None if weight is None else weight.unflatten(0, (num_groups, size_per_group))
     )
-    normed = rt.native_group_norm(part2, part, part3, eps)
+    split_input = input.unflatten(1, (num_groups, size_per_group))
+    split_bias = (
+        None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
+    )
+    normed = rt.native_group_norm(split_input, split_weight, split_bias, eps)
     output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
     mean = normed[1]
     rstd = normed[2]
@@ -57,23 +57,27 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     input, weight, bias = rt.widened(input, weight, bias)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    count = input_shape[1] // num_groups
-    input = input.reshape((input_shape[0], num_groups, count, math.prod(q_shape)))
-    mu = input.mean((2, 3))
-    u = input - mu.unsqueeze(2).unsqueeze(3)
-    var = u.square().mean((2, 3))
-    xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * u
-    part = (
+    size_per_group = input_shape[1] // num_groups
+    input = input.reshape(
+        (input_shape[0], num_groups, size_per_group, math.prod(q_shape))
+    )
+    mu = input.mean((2, 3))  # mu[n,g]
+    input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
+    var = input_minus_mu.square().mean((2, 3))  # var[n,g]
+    xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * input_minus_mu
+    weight_xhat = (
         xhat
         if weight is None
-        else weight.unflatten(0, (num_groups, count)).unsqueeze(2) * xhat
+        else weight.unflatten(0, (num_groups, size_per_group)).unsqueeze(2) * xhat
     )
-    part2 = (
-        part
+    weight_xhat_plus_bias = (
+        weight_xhat
         if bias is None
-        else part + bias.unflatten(0, (num_groups, count)).unsqueeze(2)
+        else weight_xhat + bias.unflatten(0, (num_groups, size_per_group)).unsqueeze(2)
     )
-    output = part2.reshape((input_shape[0], num_groups * count, *q_shape))
+    output = weight_xhat_plus_bias.reshape(
+        (input_shape[0], num_groups * size_per_group, *q_shape)
+    )
     return rt.no_view(output.to(dtype))
 
 
@@ -100,14 +104,16 @@ class _GroupNorm(Function):
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-            count = input.shape[1] // num_groups
-            part = (
-                None if weight is None else rt.unflatten(weight, 0, (num_groups, count))
+            size_per_group = input.shape[1] // num_groups
+            split_weight = (
+                None
+                if weight is None
+                else rt.unflatten(weight, 0, (num_groups, size_per_group))
             )
-            part2 = rt.unflatten(input, 1, (num_groups, count))
-            part3 = rt.unflatten(G, 1, (num_groups, count))
+            split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
+            split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
             grads = rt.native_group_norm_backward(
-                part3, part2, mean, rstd, part, ctx.needs_input_grad[:3]
+                split_G, split_input, mean, rstd, split_weight, ctx.needs_input_grad[:3]
             )
             if ctx.needs_input_grad[0]:
                 grad_input = rt.flatten(grads[0], 1, 2)
@@ -120,38 +126,43 @@ class _GroupNorm(Function):
         q_shape = input.shape[2:]
         input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
-        size = math.prod(q_shape)
-        count = input_shape[1] // num_groups
-        G = G.reshape((input_shape[0], num_groups, count, size))
+        q_size = math.prod(q_shape)
+        size_per_group = input_shape[1] // num_groups
+        G = G.reshape((input_shape[0], num_groups, size_per_group, q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], num_groups, count, size))
-            mu = input.mean((2, 3))
-            u = input - mu.unsqueeze(2).unsqueeze(3)
-            var = u.square().mean((2, 3))
-            inverse_root = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
-            xhat = inverse_root * u
-            product = G * xhat
+            input = input.reshape((input_shape[0], num_groups, size_per_group, q_size))
+            mu = input.mean((2, 3))  # mu[n,g]
+            input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
+            var = input_minus_mu.square().mean((2, 3))  # var[n,g]
+            rsqrt_var = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
+            xhat = rsqrt_var * input_minus_mu  # xhat[n,(g c),*q]
+            G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
             weight = (
-                None if weight is None else rt.unflatten(weight, 0, (num_groups, count))
-            )
-            ratio = (
-                G.sum(3).sum(2) / (input.shape[3] * input.shape[2])
+                None
                 if weight is None
-                else (G.sum(3) * weight).sum(2) / (input.shape[3] * input.shape[2])
+                else rt.unflatten(weight, 0, (num_groups, size_per_group))
             )
-            part = product.sum(3) if weight is None else product.sum(3) * weight
-            product2 = (
-                part.sum(2).unsqueeze(2).unsqueeze(3)
+            sum_of_G_xhat_weight = (
+                G_xhat.sum(3) if weight is None else G_xhat.sum(3) * weight
+            )
+            mean_of_G_xhat_xhat = (
+                sum_of_G_xhat_weight.sum(2).unsqueeze(2).unsqueeze(3)
                 / (input.shape[3] * input.shape[2])
                 * xhat
             )
-            part2 = G if weight is None else weight.unsqueeze(2) * G
+            sum_of_G_weight = G.sum(3) if weight is None else G.sum(3) * weight
+            mean_of_G = (
+                (sum_of_G_weight.sum(2) / (input.shape[3] * input.shape[2]))
+                .unsqueeze(2)
+                .unsqueeze(3)
+            )
+            weight_G = G if weight is None else weight.unsqueeze(2) * G
             grad_input = (
-                inverse_root * (part2 - product2 - ratio.unsqueeze(2).unsqueeze(3))
+                rsqrt_var * (weight_G - mean_of_G_xhat_xhat - mean_of_G)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = rt.flatten(product.sum((0, 3)), 0, 1)
+            grad_weight = rt.flatten(G_xhat.sum((0, 3)), 0, 1)
         if ctx.needs_input_grad[2]:
             grad_bias = rt.flatten(G.sum((0, 3)), 0, 1)
         return grad_input, grad_weight, grad_bias, None, None

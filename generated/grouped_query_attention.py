@@ -38,17 +38,28 @@ from . import _runtime as rt
 def _grouped_query_attention_forward(query, key, value):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    count = query.shape[-3] // key.shape[-3]
-    part = key.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count, key.shape[-2], query.shape[-1])
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    query_per_key = query.shape[-3] // key.shape[-3]
+    split_query = query.unflatten(-3, (key.shape[-3], query_per_key))
+    spread_key = key.unsqueeze(-3).expand(
+        (
+            *query.shape[:-3],
+            key.shape[-3],
+            query_per_key,
+            key.shape[-2],
+            query.shape[-1],
+        ),
     )
-    part2 = value.unsqueeze(-3).expand(
-        (*query.shape[:-3], key.shape[-3], count, key.shape[-2], value.shape[-1])
+    spread_value = value.unsqueeze(-3).expand(
+        (
+            *query.shape[:-3],
+            key.shape[-3],
+            query_per_key,
+            key.shape[-2],
+            value.shape[-1],
+        ),
     )
-    attended = rt.attention(
-        query.unflatten(-3, (key.shape[-3], count)), part, part2, ratio, None
-    )
+    attended = rt.attention(split_query, spread_key, spread_value, one_over_query, None)
     output = rt.no_view(attended[0].flatten(-4, -3))
     kept = attended[1]
     return output, kept
@@ -58,11 +69,12 @@ def _grouped_query_attention_composed(query, key, value):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    count = query.shape[-3] // key.shape[-3]
-    S = (
-        query.unflatten(-3, (key.shape[-3], count)).flatten(-3, -2) @ key.mT
-    ).unflatten(-2, (count, query.shape[-2])).to(wide) / math.sqrt(query.shape[-1])
-    P = torch.softmax(S, -1)
+    query_per_key = query.shape[-3] // key.shape[-3]
+    flat_query = query.unflatten(-3, (key.shape[-3], query_per_key)).flatten(-3, -2)
+    S = (flat_query @ key.mT).unflatten(-2, (query_per_key, query.shape[-2])).to(
+        wide
+    ) / math.sqrt(query.shape[-1])
+    P = torch.softmax(S, -1)  # P[*b,g,r,i,j]
     return rt.no_view(
         (P.flatten(-3, -2).to(low) @ value)
         .unflatten(-2, (query.shape[-3] // key.shape[-3], query.shape[-2]))
@@ -95,34 +107,41 @@ class _GroupedQueryAttention(Function):
             wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
-            part = rt.unflatten(
+            split_G = rt.unflatten(
                 G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])
             )
-            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-            count = query.shape[-3] // key.shape[-3]
-            part2 = rt.unflatten(output, -3, (key.shape[-3], count))
-            part3 = rt.unflatten(query, -3, (key.shape[-3], count))
-            count2 = query.shape[-3] // key.shape[-3]
-            part4 = key.unsqueeze(-3).expand(
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            query_per_key = query.shape[-3] // key.shape[-3]
+            split_output = rt.unflatten(output, -3, (key.shape[-3], query_per_key))
+            split_query = rt.unflatten(query, -3, (key.shape[-3], query_per_key))
+            query_per_key2 = query.shape[-3] // key.shape[-3]
+            spread_key = key.unsqueeze(-3).expand(
                 (
                     *query.shape[:-3],
                     key.shape[-3],
-                    count2,
+                    query_per_key2,
                     key.shape[-2],
                     query.shape[-1],
                 ),
             )
-            part5 = value.unsqueeze(-3).expand(
+            spread_value = value.unsqueeze(-3).expand(
                 (
                     *query.shape[:-3],
                     key.shape[-3],
-                    count2,
+                    query_per_key2,
                     key.shape[-2],
                     value.shape[-1],
                 ),
             )
             grads = rt.attention_backward(
-                part, part3, part4, part5, part2, kept, ratio, None
+                split_G,
+                split_query,
+                spread_key,
+                spread_value,
+                split_output,
+                kept,
+                one_over_query,
+                None,
             )
             if ctx.needs_input_grad[0]:
                 grad_query = rt.flatten(grads[0], -4, -3)
@@ -134,41 +153,43 @@ class _GroupedQueryAttention(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        part = rt.flatten(
+        flat_query = rt.flatten(
             rt.unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,
             -2,
         )
         S = rt.unflatten(
-            part @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
+            flat_query @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
         ).to(wide) / math.sqrt(query.shape[-1])
-        P = torch.softmax(S, -1)
-        part2 = rt.flatten(
+        P = torch.softmax(S, -1)  # P[*b,g,r,i,j]
+        flat_G = rt.flatten(
             rt.unflatten(G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,
             -2,
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = rt.unflatten(
-                part2 @ value.mT,
+                flat_G @ value.mT,
                 -2,
                 (query.shape[-3] // key.shape[-3], query.shape[-2]),
             )
-            part3 = grad_P.to(wide)
-            grad_S = P * (part3 - (part3 * P).sum(-1, keepdim=True))
-            part4 = rt.flatten(grad_S, -3, -2)
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            flat_grad_S = rt.flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
-            count = query.shape[-3] // key.shape[-3]
+            flat_grad_S_key = rt.unflatten(
+                flat_grad_S.to(low) @ key,
+                -2,
+                (query.shape[-3] // key.shape[-3], query.shape[-2]),
+            )
             grad_query = rt.flatten(
-                rt.unflatten(part4.to(low) @ key, -2, (count, query.shape[-2])).to(wide)
-                / math.sqrt(query.shape[-1]),
-                -4,
-                -3,
+                flat_grad_S_key.to(wide) / math.sqrt(query.shape[-1]), -4, -3
             )
         if ctx.needs_input_grad[1]:
-            grad_key = (part4.mT.to(low) @ part).to(wide) / math.sqrt(query.shape[-1])
+            flat_grad_S_flat_query = (flat_grad_S.mT.to(low) @ flat_query).to(wide)
+            grad_key = flat_grad_S_flat_query / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[2]:
-            grad_value = rt.flatten(P, -3, -2).mT.to(low) @ part2
+            grad_value = rt.flatten(P, -3, -2).mT.to(low) @ flat_G
         return grad_query, grad_key, grad_value
 
 

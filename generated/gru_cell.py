@@ -41,12 +41,20 @@ def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
     hx = rt.cast(wide, hx)[0]
-    part = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = part if b_ih is None else reuse.add(part, b_ih.unflatten(0, (3, hx.shape[1])))
-    part2 = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = part2 if b_hh is None else reuse.add(part2, b_hh.unflatten(0, (3, hx.shape[1])))
-    update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
-    reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))
+    input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+    a = (
+        input_w_ih
+        if b_ih is None
+        else reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))
+    )
+    hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+    s = (
+        hx_w_hh
+        if b_hh is None
+        else reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))
+    )
+    update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))  # update[n,j]
+    reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
     new = reuse.tanh(
         reuse.add(reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide))
     )
@@ -79,15 +87,19 @@ class _GruCell(Function):
             wide = torch.promote_types(low, torch.float32)
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
-            update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()
-            grad_new = (1 - update).mul_(G)
-            reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()
+            update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
+            grad_new = (1 - update).mul_(G)  # grad_new[n,j]
+            reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
             new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
-            grad_update = (hx - new).mul_(G)
-            part = torch.ops.aten.tanh_backward(grad_new, new, grad_input=grad_new)
-            part2 = s.select(1, 2) * part
-            part3 = torch.ops.aten.sigmoid_backward(part2, reset, grad_input=part2)
-            part4 = torch.ops.aten.sigmoid_backward(
+            grad_update = (hx - new).mul_(G)  # grad_update[n,j]
+            grad_new_through_tanh = torch.ops.aten.tanh_backward(
+                grad_new, new, grad_input=grad_new
+            )
+            s_grad_new = s.select(1, 2) * grad_new_through_tanh
+            s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
+                s_grad_new, reset, grad_input=s_grad_new
+            )
+            grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
                 grad_update, update, grad_input=grad_update
             )
             if (
@@ -95,25 +107,39 @@ class _GruCell(Function):
                 or ctx.needs_input_grad[2]
                 or ctx.needs_input_grad[4]
             ):
-                grad_a = torch.stack((part3, part4, part), 1)
+                grad_a = torch.stack(
+                    (
+                        s_grad_new_through_sigmoid,
+                        grad_update_through_sigmoid,
+                        grad_new_through_tanh,
+                    ),
+                    1,
+                )
             if (
                 ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
                 or ctx.needs_input_grad[5]
             ):
-                grad_s = torch.stack((part3, part4, reset.mul_(part)), 1)
+                grad_s = torch.stack(
+                    (
+                        s_grad_new_through_sigmoid,
+                        grad_update_through_sigmoid,
+                        reset.mul_(grad_new_through_tanh),
+                    ),
+                    1,
+                )
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                part5 = rt.flatten(grad_a, 1, 2)
+                flat_grad_a = rt.flatten(grad_a, 1, 2)
             if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-                part6 = rt.flatten(grad_s, 1, 2)
+                flat_grad_s = rt.flatten(grad_s, 1, 2)
             if ctx.needs_input_grad[0]:
-                grad_input = part5.to(low) @ w_ih
+                grad_input = flat_grad_a.to(low) @ w_ih
             if ctx.needs_input_grad[1]:
-                grad_hx = (part6.to(low) @ w_hh).to(wide).addcmul_(G, update)
+                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
             if ctx.needs_input_grad[2]:
-                grad_w_ih = part5.mT.to(low) @ input
+                grad_w_ih = flat_grad_a.mT.to(low) @ input
             if ctx.needs_input_grad[3]:
-                grad_w_hh = part6.mT.to(low) @ hx.to(low)
+                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
             if ctx.needs_input_grad[4]:
                 grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
             if ctx.needs_input_grad[5]:
@@ -123,47 +149,64 @@ class _GruCell(Function):
         wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx, G = rt.cast(wide, hx, G)
-        part = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        a = part if b_ih is None else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + part
-        part2 = hx.to(low)
-        part3 = rt.unflatten(part2 @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = part3 if b_hh is None else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + part3
-        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()
-        u = 1 - update
-        grad_new = G * u
-        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()
-        part4 = s.select(1, 2).to(wide)
-        new = (a.select(1, 2).to(wide) + part4 * reset).tanh()
-        u2 = 1 - new.square()
-        grad_reset = grad_new * part4 * u2
-        u3 = 1 - reset
-        grad_update = G * (hx - new)
-        product = grad_reset * reset * u3
-        product2 = grad_update * update * u
+        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+        a = (
+            input_w_ih
+            if b_ih is None
+            else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
+        )
+        low_hx = hx.to(low)
+        low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
+        s = (
+            low_hx_w_hh
+            if b_hh is None
+            else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
+        )
+        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
+        one_minus_update = 1 - update
+        grad_new = G * one_minus_update  # grad_new[n,j]
+        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
+        wide_s = s.select(1, 2).to(wide)
+        new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
+        one_minus_new = 1 - new.square()
+        grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
+        one_minus_reset = 1 - reset
+        grad_update = G * (hx - new)  # grad_update[n,j]
+        grad_reset_reset = grad_reset * reset * one_minus_reset
+        grad_update_update = grad_update * update * one_minus_update
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[4]
         ):
-            grad_a = torch.stack((product, product2, grad_new * u2), 1)
+            grad_a = torch.stack(
+                (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
+            )
         if (
             ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
             or ctx.needs_input_grad[5]
         ):
-            grad_s = torch.stack((product, product2, grad_new * reset * u2), 1)
+            grad_s = torch.stack(
+                (
+                    grad_reset_reset,
+                    grad_update_update,
+                    grad_new * reset * one_minus_new,
+                ),
+                1,
+            )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part5 = rt.flatten(grad_a, 1, 2)
+            flat_grad_a = rt.flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            part6 = rt.flatten(grad_s, 1, 2)
+            flat_grad_s = rt.flatten(grad_s, 1, 2)
         if ctx.needs_input_grad[0]:
-            grad_input = part5.to(low) @ w_ih
+            grad_input = flat_grad_a.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + (part6.to(low) @ w_hh).to(wide)
+            grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part5.mT.to(low) @ input
+            grad_w_ih = flat_grad_a.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part6.mT.to(low) @ part2
+            grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
         if ctx.needs_input_grad[4]:
             grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:

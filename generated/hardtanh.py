@@ -21,15 +21,18 @@ from . import _runtime as rt
 def _hardtanh_forward(input, min_val, max_val):
     dtype = input.dtype
     input = rt.widened(input)[0]
-    mask = min_val <= max_val
-    part = -max_val if not mask else None
-    part2 = -torch.threshold(-input, part, part) if not mask else None
-    output = (
-        torch.ops.aten.hardtanh(input, min_val, max_val)
-        if mask
-        else rt.where(input <= min_val, min_val, part2)
+    min_val_below = min_val <= max_val
+    minus_max_val = -max_val if not min_val_below else None
+    minus_input = (
+        -torch.threshold(-input, minus_max_val, minus_max_val)
+        if not min_val_below
+        else None
     )
-    return output.to(dtype)
+    return (
+        torch.ops.aten.hardtanh(input, min_val, max_val).to(dtype)
+        if min_val_below
+        else rt.where(input <= min_val, min_val, minus_input).to(dtype)
+    )
 
 
 class _Hardtanh(Function):

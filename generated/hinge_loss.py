@@ -70,13 +70,13 @@ class _HingeLoss(Function):
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         loss = reuse.relu(1 - input * target)
-        part = -G
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            part2 = part * target
-            grad_input = reuse.threshold_backward(part2, loss, 0)
+            minus_G_target = minus_G * target
+            grad_input = reuse.threshold_backward(minus_G_target, loss, 0)
         if ctx.needs_input_grad[1]:
-            part3 = part * input
-            grad_target = reuse.threshold_backward(part3, loss, 0)
+            minus_G_input = minus_G * input
+            grad_target = reuse.threshold_backward(minus_G_input, loss, 0)
         return grad_input, grad_target, None
 
 

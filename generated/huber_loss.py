@@ -92,20 +92,26 @@ class _HuberLoss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        e = input - target
-        chosen = reuse.clamp(e, -delta, delta)
+        e = input - target  # e[*p]
+        clamped_e = reuse.clamp(e, -delta, delta)
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
+            grad_input = (
+                G * clamped_e if ctx.needs_input_grad[1] else reuse.mul(clamped_e, G)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(chosen, -G)
+            grad_target = reuse.mul(clamped_e, -G)
         return grad_input, grad_target, None, None
 
 
 def _huber_loss_tangent(input, target, reduction, delta, d_input, d_target):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target
-    difference = d_input - d_target
-    d_loss = rt.where(e.abs() <= delta, e * difference, delta * e.sign() * difference)
+    e = input - target  # e[*p]
+    d_input_minus_d_target = d_input - d_target
+    d_loss = rt.where(
+        e.abs() <= delta,
+        e * d_input_minus_d_target,
+        delta * e.sign() * d_input_minus_d_target,
+    )
     return _huber_loss_reduced(d_loss, reduction)
 
 

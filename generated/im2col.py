@@ -14,11 +14,11 @@ from . import _runtime as rt
 
 
 def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
-    part = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)[
+    windows_of_input = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)[
         ..., ::dilation
     ].unfold(3, kernel_width * dilation + 1 - dilation, stride)
-    part2 = part[..., ::dilation].permute(0, 1, 4, 5, 2, 3).flatten(1, 3)
-    return part2.flatten(2, 3)
+    transposed_input = windows_of_input[..., ::dilation].permute(0, 1, 4, 5, 2, 3)
+    return transposed_input.flatten(1, 3).flatten(2, 3)
 
 
 def im2col(

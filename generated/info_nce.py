@@ -74,7 +74,7 @@ def _info_nce_forward(query, positive_key, temperature, reduction):
     dtype = rt.autocast_float32(query, positive_key)
     wide = torch.promote_types(low, torch.float32)
     query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query
+    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
     keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
     similarity = reuse.div((queries.to(low) @ keys.mT.to(low)).to(wide), temperature)
     loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
@@ -120,24 +120,28 @@ class _InfoNce(Function):
                 .add_(G.new_full(G.shape, -1).diag_embed())
                 .mul_(G.unsqueeze(1))
             )
-            inverse_root = positive_key.square().sum(1, keepdim=True).rsqrt()
-            keys = inverse_root * positive_key
-            inverse_root2 = query.square().sum(1, keepdim=True).rsqrt()
-            queries = inverse_root2 * query
-            product = grad_similarity * similarity
+            rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+            keys = rsqrt_positive_key * positive_key  # keys[n,d]
+            rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+            queries = rsqrt_query * query  # queries[n,d]
+            grad_similarity_similarity = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
-                part = (
+                grad_similarity_over_temperature = (
                     (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
                 )
-                grad_query = part.addcmul_(
-                    product.sum(1, keepdim=True), queries, value=-1
-                ).mul_(inverse_root2)
+                grad_query = grad_similarity_over_temperature.addcmul_(
+                    grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
+                ).mul_(rsqrt_query)
             if ctx.needs_input_grad[1]:
-                product2 = (grad_similarity.mT.to(low) @ queries.to(low)).to(wide)
+                grad_similarity_queries = (
+                    grad_similarity.mT.to(low) @ queries.to(low)
+                ).to(wide)
                 grad_positive_key = (
-                    product2.div_(temperature)
-                    .addcmul_(product.sum(0).unsqueeze(1), keys, value=-1)
-                    .mul_(inverse_root)
+                    grad_similarity_queries.div_(temperature)
+                    .addcmul_(
+                        grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1
+                    )
+                    .mul_(rsqrt_positive_key)
                 )
             return grad_query, grad_positive_key, None, None
         low = ctx.low
@@ -145,25 +149,25 @@ class _InfoNce(Function):
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
-        inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-        queries = inverse_root * query
-        inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = inverse_root2 * positive_key
-        part = queries.to(low)
-        similarity = (part @ keys.mT.to(low)).to(wide) / temperature
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query  # queries[n,d]
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
+        low_queries = queries.to(low)
+        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
         grad_similarity = G.unsqueeze(1) * (
             torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
         )
-        product = grad_similarity * similarity
+        grad_similarity_similarity = grad_similarity * similarity
         if ctx.needs_input_grad[0]:
-            grad_query = inverse_root * (
+            grad_query = rsqrt_query * (
                 (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - product.sum(1, keepdim=True) * queries
+                - grad_similarity_similarity.sum(1, keepdim=True) * queries
             )
         if ctx.needs_input_grad[1]:
-            grad_positive_key = inverse_root2 * (
-                (grad_similarity.mT.to(low) @ part).to(wide) / temperature
-                - product.sum(0).unsqueeze(1) * keys
+            grad_positive_key = rsqrt_positive_key * (
+                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
+                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
             )
         return grad_query, grad_positive_key, None, None
 
@@ -175,23 +179,24 @@ def _info_nce_tangent(
     wide = torch.promote_types(low, torch.float32)
     given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
     query, positive_key, d_query, d_positive_key = given
-    inverse_root = query.square().sum(1, keepdim=True).rsqrt()
-    queries = inverse_root * query
-    d_queries = inverse_root * (
+    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+    queries = rsqrt_query * query  # queries[n,d]
+    d_queries = rsqrt_query * (
         d_query - (d_query * queries).sum(1, keepdim=True) * queries
     )
-    inverse_root2 = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = inverse_root2 * positive_key
-    d_keys = inverse_root2 * (
+    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+    keys = rsqrt_positive_key * positive_key  # keys[n,d]
+    d_keys = rsqrt_positive_key * (
         d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
     )
-    part = keys.mT.to(low)
-    part2 = queries.to(low)
-    added = (d_queries.to(low) @ part + part2 @ d_keys.mT.to(low)).to(wide)
-    d_similarity = added / temperature
-    similarity = (part2 @ part).to(wide) / temperature
-    total = (d_similarity * torch.softmax(similarity, 1)).sum(1)
-    d_loss = total - d_similarity.diagonal(0, 0, 1)
+    low_keys = keys.mT.to(low)
+    low_queries = queries.to(low)
+    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
+        wide
+    ) / temperature
+    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
+    sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
+    d_loss = sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
     return _info_nce_reduced(d_loss, reduction)
 
 

@@ -50,14 +50,19 @@ def _instance_norm_composed(input, weight, bias, eps):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    mu = input.mean(2)
-    u = input - mu.unsqueeze(2)
-    var = u.square().mean(2)
-    xhat = (var + eps).rsqrt().unsqueeze(2) * u
-    part = xhat if weight is None else weight.unsqueeze(1) * xhat
-    part2 = part if bias is None else part + bias.unsqueeze(1)
-    output = part2.reshape((input_shape[0], input_shape[1], *q_shape))
-    return rt.no_view(output.to(dtype))
+    mu = input.mean(2)  # mu[n,c]
+    input_minus_mu = input - mu.unsqueeze(2)
+    var = input_minus_mu.square().mean(2)  # var[n,c]
+    xhat = (var + eps).rsqrt().unsqueeze(2) * input_minus_mu  # xhat[n,c,*q]
+    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
+    weight_xhat_plus_bias = (
+        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
+    )
+    return rt.no_view(
+        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
+            dtype
+        ),
+    )
 
 
 class _InstanceNorm(Function):
@@ -95,26 +100,26 @@ class _InstanceNorm(Function):
         q_shape = input.shape[2:]
         input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
-        size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], size))
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], input_shape[1], size))
-            mu = input.mean(2)
-            u = input - mu.unsqueeze(2)
-            var = u.square().mean(2)
-            inverse_root = (var + eps).rsqrt().unsqueeze(2)
-            xhat = inverse_root * u
-            product = G * xhat
+            input = input.reshape((input_shape[0], input_shape[1], q_size))
+            mu = input.mean(2)  # mu[n,c]
+            input_minus_mu = input - mu.unsqueeze(2)
+            var = input_minus_mu.square().mean(2)  # var[n,c]
+            rsqrt_var = (var + eps).rsqrt().unsqueeze(2)
+            xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
+            G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
-            product2 = product.sum(2, keepdim=True) / input.shape[2] * xhat
-            part = (
-                inverse_root if weight is None else weight.unsqueeze(1) * inverse_root
+            mean_of_G_xhat_xhat = G_xhat.sum(2, keepdim=True) / input.shape[2] * xhat
+            weight_rsqrt_var = (
+                rsqrt_var if weight is None else weight.unsqueeze(1) * rsqrt_var
             )
-            grad_input = (part * (G - product2 - G.mean(2).unsqueeze(2))).reshape(
-                input_shape
-            )
+            grad_input = (
+                weight_rsqrt_var * (G - mean_of_G_xhat_xhat - G.mean(2).unsqueeze(2))
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = product.sum((0, 2))
+            grad_weight = G_xhat.sum((0, 2))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None

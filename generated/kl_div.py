@@ -81,9 +81,11 @@ class _KlDiv(Function):
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
-            mask = target > 0
-            chosen = rt.where(mask, reuse.add(rt.guarded(target, mask, 1).log(), 1), 0)
-            grad_target = reuse.mul(reuse.sub(chosen, input), G)
+            target_positive = target > 0
+            target_plus_one = reuse.add(rt.guarded(target, target_positive, 1).log(), 1)
+            grad_target = reuse.mul(
+                reuse.sub(rt.where(target_positive, target_plus_one, 0), input), G
+            )
         return grad_input, grad_target, None
 
 

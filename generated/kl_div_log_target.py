@@ -76,17 +76,17 @@ class _KlDivLogTarget(Function):
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G / loss_shape[0] if reduction == "batchmean" else G
-        target_exp = target.exp()
+        exp_target = target.exp()
         if ctx.needs_input_grad[0]:
-            part = -G
+            minus_G = -G
             grad_input = (
-                part * target_exp
+                minus_G * exp_target
                 if ctx.needs_input_grad[1]
-                else reuse.mul(target_exp, part)
+                else reuse.mul(exp_target, minus_G)
             )
         if ctx.needs_input_grad[1]:
-            loss = reuse.mul(target - input, target_exp)
-            grad_target = reuse.mul(reuse.add(loss, target_exp), G)
+            loss = reuse.mul(target - input, exp_target)
+            grad_target = reuse.mul(reuse.add(loss, exp_target), G)
         return grad_input, grad_target, None
 
 

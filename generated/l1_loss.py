@@ -69,11 +69,13 @@ class _L1Loss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        sign = reuse.sign(input - target)
+        sign_input = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign if ctx.needs_input_grad[1] else reuse.mul(sign, G)
+            grad_input = (
+                G * sign_input if ctx.needs_input_grad[1] else reuse.mul(sign_input, G)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(sign, -G)
+            grad_target = reuse.mul(sign_input, -G)
         return grad_input, grad_target, None
 
 

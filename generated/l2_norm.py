@@ -18,9 +18,9 @@ from . import _runtime as rt
 def _l2_norm_forward(A, dim, keepdim):
     dtype = A.dtype
     A = rt.widened(A)[0]
-    total = A.square().sum(dim)
-    mask = total != 0
-    F = torch.where(mask, torch.where(mask, total, 1).sqrt(), 0)
+    total = A.square().sum(dim)  # total[*p,*q]
+    total_nonzero = total != 0
+    F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
     return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
 
@@ -44,8 +44,8 @@ class _L2Norm(Function):
         A, F, G = rt.widened(A, F, G)
         F = F if keepdim else F.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
-        mask = F != 0
-        grad_A = rt.keep_where_(G / rt.guarded(F, mask, 1) * A, mask)
+        F_nonzero = F != 0
+        grad_A = rt.keep_where_(G / rt.guarded(F, F_nonzero, 1) * A, F_nonzero)
         return grad_A, None, None
 
 

@@ -19,10 +19,9 @@ def _laplacian_kernel_forward(x1, x2, gamma):
     reuse = rt.reuse(x1, x2)
     dtype = rt.autocast_float32(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    K = reuse.exp(
+    return reuse.exp(
         reuse.mul(reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1), -gamma)
-    )
-    return K.to(dtype)
+    ).to(dtype)
 
 
 class _LaplacianKernel(Function):
@@ -43,13 +42,13 @@ class _LaplacianKernel(Function):
         x1, x2, K, G = rt.widened(x1, x2, K, G)
         grad_x1 = grad_x2 = None
         reuse = rt.reuse(G)
-        product = reuse.mul(
+        x1_G_K = reuse.mul(
             reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3)), (G * K).unsqueeze(-1)
         )
         if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul(product.sum(-2), -gamma)
+            grad_x1 = reuse.mul(x1_G_K.sum(-2), -gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = reuse.mul(product.sum(-3), gamma)
+            grad_x2 = reuse.mul(x1_G_K.sum(-3), gamma)
         return grad_x1, grad_x2, None
 
 

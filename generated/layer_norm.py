@@ -49,16 +49,16 @@ def _layer_norm_composed(input, weight, bias, eps):
     input, weight, bias = rt.widened(input, weight, bias)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
-    size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), size))
-    weight = weight.reshape((size,))
-    bias = None if bias is None else bias.reshape((size,))
-    mu = input.mean(1)
-    u = input - mu.unsqueeze(1)
-    var = u.square().mean(1)
-    xhat = (var + eps).rsqrt().unsqueeze(1) * u
-    part = weight * xhat if bias is None else weight * xhat + bias
-    return rt.no_view(part.reshape((*p_shape, *s_shape)).to(dtype))
+    s_size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), s_size))
+    weight = weight.reshape((s_size,))
+    bias = None if bias is None else bias.reshape((s_size,))
+    mu = input.mean(1)  # mu[*p]
+    input_minus_mu = input - mu.unsqueeze(1)
+    var = input_minus_mu.square().mean(1)  # var[*p]
+    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[*p,*s]
+    weight_plus_bias = weight * xhat if bias is None else weight * xhat + bias
+    return rt.no_view(weight_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
 
 
 class _LayerNorm(Function):
@@ -101,23 +101,23 @@ class _LayerNorm(Function):
         input_shape = input.shape
         weight_shape = weight.shape
         input, weight, G = rt.widened(input, weight, G)
-        size = math.prod(p_shape)
-        size2 = math.prod(s_shape)
-        G = G.reshape((size, size2))
+        p_size = math.prod(p_shape)
+        s_size = math.prod(s_shape)
+        G = G.reshape((p_size, s_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((size, size2))
-            mu = input.mean(1)
-            u = input - mu.unsqueeze(1)
-            var = u.square().mean(1)
-            inverse_root = (var + eps).rsqrt().unsqueeze(1)
-            xhat = inverse_root * u
+            input = input.reshape((p_size, s_size))
+            mu = input.mean(1)  # mu[*p]
+            input_minus_mu = input - mu.unsqueeze(1)
+            var = input_minus_mu.square().mean(1)  # var[*p]
+            rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
+            xhat = rsqrt_var * input_minus_mu  # xhat[*p,*s]
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((size2,))
-            product = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
-            grad_input = (
-                inverse_root
-                * (weight * G - product - (G @ weight / input.shape[1]).unsqueeze(1))
-            ).reshape(input_shape)
+            weight = weight.reshape((s_size,))
+            G_xhat = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
+            G_over_input = (G @ weight / input.shape[1]).unsqueeze(1)
+            grad_input = (rsqrt_var * (weight * G - G_xhat - G_over_input)).reshape(
+                input_shape
+            )
         if ctx.needs_input_grad[1]:
             grad_weight = (G * xhat).sum(0).reshape(weight_shape)
         if ctx.needs_input_grad[2]:

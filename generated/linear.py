@@ -24,8 +24,10 @@ def _linear_forward(input, weight, bias):
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    part = input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
-    return rt.no_view(part.reshape((*b_shape, weight.shape[0])))
+    bias_plus_input_weight = (
+        input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
+    )
+    return rt.no_view(bias_plus_input_weight.reshape((*b_shape, weight.shape[0])))
 
 
 class _Linear(Function):
@@ -55,10 +57,10 @@ class _Linear(Function):
         low = ctx.low
         input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
-        size = math.prod(b_shape)
-        G = G.reshape((size, weight_shape[0]))
+        b_size = math.prod(b_shape)
+        G = G.reshape((b_size, weight_shape[0]))
         if ctx.needs_input_grad[1]:
-            input = input.reshape((size, input_shape[-1]))
+            input = input.reshape((b_size, input_shape[-1]))
             grad_weight = G.mT @ input
         if ctx.needs_input_grad[0]:
             grad_input = (G @ weight).reshape(input_shape)

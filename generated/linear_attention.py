@@ -35,12 +35,14 @@ def _linear_attention_forward(query, key, value):
     wide = torch.promote_types(low, torch.float32)
     value = rt.cast(low, value)[0]
     query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
-    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))
-    state = psi.mT.to(low) @ value
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)
-    part = reuse.div((phi.to(low) @ state).to(wide), total.unsqueeze(-1))
-    output = part.to(dtype)
+    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
+    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
+    state = psi.mT.to(low) @ value  # state[*b,d,e]
+    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)  # total[*b,i]
+    phi_state_over_total = reuse.div(
+        (phi.to(low) @ state).to(wide), total.unsqueeze(-1)
+    )
+    output = phi_state_over_total.to(dtype)
     return output, state, total
 
 
@@ -77,15 +79,17 @@ class _LinearAttention(Function):
             value, state = rt.cast(low, value, state)
             query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                grad_total = -(G * output).sum(-1) / total
+                grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())
+                psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
             if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
                 phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
                 grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
             if ctx.needs_input_grad[0]:
-                part = (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
-                grad_phi = part.addcmul_(
+                G_state_over_total = (
+                    (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
+                )
+                grad_phi = G_state_over_total.addcmul_(
                     grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
                 )
                 grad_query = torch.ops.aten.elu_backward(
@@ -107,28 +111,29 @@ class _LinearAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key, output, G = rt.cast(wide, query, key, output, G)
-        e2 = query.clamp(max=0).exp()
-        mask = query > 0
-        phi = rt.where(mask, 1 + query, e2)
-        e3 = key.clamp(max=0).exp()
-        mask2 = key > 0
-        psi = rt.where(mask2, 1 + key, e3)
-        psi_sum = psi.sum(-2, keepdim=True)
-        total = (phi * psi_sum).sum(-1)
+        exp_clamped_query = query.clamp(max=0).exp()
+        query_positive = query > 0
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
+        exp_clamped_key = key.clamp(max=0).exp()
+        key_positive = key > 0
+        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
+        sum_of_psi = psi.sum(-2, keepdim=True)
+        total = (phi * sum_of_psi).sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_total = -(G * output).sum(-1) / total
+            grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
-            state = psi.mT.to(low) @ value
-            ratio = (G.to(low) @ state.mT).to(wide) / total.unsqueeze(-1)
-            grad_phi = grad_total.unsqueeze(-1) * psi_sum + ratio
-            grad_query = grad_phi * rt.where(mask, 1, e2)
+            state = psi.mT.to(low) @ value  # state[*b,d,e]
+            grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
+                G.to(low) @ state.mT
+            ).to(wide) / total.unsqueeze(-1)
+            grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
         if ctx.needs_input_grad[1]:
             grad_psi = (value @ grad_state.mT).to(wide) + (
                 grad_total.unsqueeze(-1) * phi
             ).sum(-2).unsqueeze(-2)
-            grad_key = grad_psi * rt.where(mask2, 1, e3)
+            grad_key = grad_psi * rt.where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = psi.to(low) @ grad_state
         return grad_query, grad_key, grad_value

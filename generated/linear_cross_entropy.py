@@ -47,29 +47,32 @@ def _linear_cross_entropy_forward(
             if linear_bias is None
             else torch.addmm(linear_bias, input, linear_weight.mT)
         )
-        part = X.to(wide)
-        F = reuse.log_softmax(part, 1)
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        product = (
+        wide_X = X.to(wide)
+        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_F = (
             label_smoothing
             / (linear_weight.shape[0] or math.nan)
             * (F.sum(-1) if weight is None else F @ weight)
             if label_smoothing != 0
             else None
         )
-        zeros = input.new_zeros((), dtype=wide).expand(target.shape)
-        product2 = (
-            (label_smoothing - 1) * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+        F_with_label_smoothing = (
+            label_smoothing_F
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        weight_F_at_target = (
+            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (label_smoothing - 1)
-            * weight.index_select(0, chosen)
-            * F.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            * weight.index_select(0, masked_target)
+            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
         loss = torch.where(
-            mask, product2 - (product if label_smoothing != 0 else zeros), 0
-        )
-        loss = loss.to(wide)
+            target_differs, weight_F_at_target - F_with_label_smoothing, 0
+        ).to(wide)
         return loss, F
 
 
@@ -110,29 +113,35 @@ class _LinearCrossEntropy(Function):
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
-            ratio = -label_smoothing / (linear_weight_shape[0] or math.nan)
-            mask = target != ignore_index
-            chosen = torch.where(mask, target, 0)
-            chosen2 = chosen.unsqueeze(1)
-            mask2 = mask.unsqueeze(1)
-            product = (label_smoothing - 1) * G
+            label_smoothing_over_linear_weight = -label_smoothing / (
+                linear_weight_shape[0] or math.nan
+            )
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            spread_target2 = target_differs.unsqueeze(1)
+            label_smoothing_G = (label_smoothing - 1) * G
             if (
                 ctx.needs_input_grad[0]
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
+                G_weight = (
+                    label_smoothing_G
+                    if weight is None
+                    else label_smoothing_G * weight.index_select(0, masked_target)
+                )
                 full_weight = (
                     G.new_full((), 1, dtype=wide).expand(weight_shape)
                     if weight is None
                     else weight
                 )
-                placed = (ratio * G.unsqueeze(1) * full_weight).scatter_add_(
-                    1,
-                    chosen2,
-                    (product * full_weight.index_select(0, chosen)).unsqueeze(1),
-                )
+                G_weight_by_target = (
+                    label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
+                ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
                 grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(placed, F, 1, F.dtype), mask2
+                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
+                    spread_target2,
                 )
             if ctx.needs_input_grad[0]:
                 grad_input = grad_X.to(low) @ linear_weight
@@ -141,20 +150,22 @@ class _LinearCrossEntropy(Function):
             if ctx.needs_input_grad[3]:
                 grad_linear_bias = grad_X.sum(0)
             if ctx.needs_input_grad[4]:
-                product2 = (
-                    torch.where(mask2, F, 0).mT.to(low)
-                    @ torch.where(mask, G, 0).to(low)
+                masked_G_F_at_target = torch.where(
+                    target_differs,
+                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                    0,
+                )
+                masked_F = torch.where(spread_target2, F, 0).mT.to(low)
+                masked_F_masked_G = (
+                    masked_F @ torch.where(target_differs, G, 0).to(low)
                     if label_smoothing != 0
                     else None
                 )
-                chosen3 = torch.where(
-                    mask, product * F.gather(1, chosen2).squeeze(1), 0
-                )
                 grad_weight = (
-                    ratio * product2.to(wide)
+                    label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
                     if label_smoothing != 0
                     else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, chosen, chosen3)
+                ).index_add(0, masked_target, masked_G_F_at_target)
             return (
                 grad_input,
                 grad_linear_weight,
@@ -174,45 +185,65 @@ class _LinearCrossEntropy(Function):
             if linear_bias is None
             else input @ linear_weight.mT + linear_bias
         )
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        ratio = -label_smoothing / (linear_weight.shape[0] or math.nan)
-        chosen2 = chosen.unsqueeze(1)
-        mask2 = mask.unsqueeze(1)
-        difference = label_smoothing - 1
-        product = difference * G
-        part = X.to(wide)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_over_linear_weight = -label_smoothing / (
+            linear_weight.shape[0] or math.nan
+        )
+        spread_target = masked_target.unsqueeze(1)
+        spread_target2 = target_differs.unsqueeze(1)
+        label_smoothing_minus_one = label_smoothing - 1
+        label_smoothing_G = label_smoothing_minus_one * G
+        wide_X = X.to(wide)
         if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(part, 1)
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            picked = None if weight is None else weight.index_select(0, chosen)
-            p = F.exp() if ctx.needs_input_grad[4] else torch.softmax(part, 1)
+            weight_at_target = (
+                None if weight is None else weight.index_select(0, masked_target)
+            )
             full_weight = (
                 G.new_full((), 1, dtype=wide).expand(weight_shape)
                 if weight is None
                 else weight
             )
-            part2 = (
-                G.unsqueeze(1) * (label_smoothing * full_weight.mean() - difference)
+            full_weight_minus_label_smoothing = (
+                label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                if weight is None
+                else label_smoothing * full_weight.mean()
+                - label_smoothing_minus_one * weight_at_target
+            )
+            spread_label_smoothing = (
+                label_smoothing_G.unsqueeze(1)
+                if weight is None
+                else (label_smoothing_G * weight_at_target).unsqueeze(1)
+            )
+            softmax_wide_X = (
+                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+            )
+            G_full_weight_wide_X = (
+                G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
                 if weight is None
                 else G.unsqueeze(1)
-                * (
-                    label_smoothing * full_weight.mean() - difference * picked
-                ).unsqueeze(1)
+                * full_weight_minus_label_smoothing.unsqueeze(1)
+                * softmax_wide_X
             )
-            product2 = part2 * p
-            added = (
-                product2 + ratio * G.unsqueeze(1)
+            G_plus_label_smoothing = (
+                G_full_weight_wide_X
+                + label_smoothing_over_linear_weight * G.unsqueeze(1)
                 if weight is None
-                else product2 + ratio * G.unsqueeze(1) * weight
+                else G_full_weight_wide_X
+                + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
             )
-            part3 = product if weight is None else product * picked
             grad_X = torch.where(
-                mask2, added.scatter_add(1, chosen2, part3.unsqueeze(1)), 0
+                spread_target2,
+                G_plus_label_smoothing.scatter_add(
+                    1, spread_target, spread_label_smoothing
+                ),
+                0,
             )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
@@ -221,17 +252,22 @@ class _LinearCrossEntropy(Function):
         if ctx.needs_input_grad[3]:
             grad_linear_bias = grad_X.sum(0)
         if ctx.needs_input_grad[4]:
-            product3 = (
-                torch.where(mask2, F, 0).mT.to(low) @ torch.where(mask, G, 0).to(low)
+            masked_label_smoothing = torch.where(
+                target_differs,
+                label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                0,
+            )
+            masked_F = torch.where(spread_target2, F, 0).mT.to(low)
+            masked_F_masked_G = (
+                masked_F @ torch.where(target_differs, G, 0).to(low)
                 if label_smoothing != 0
                 else None
             )
-            chosen3 = torch.where(mask, product * F.gather(1, chosen2).squeeze(1), 0)
             grad_weight = (
-                ratio * product3.to(wide)
+                label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight.shape[0],))
-            ).index_add(0, chosen, chosen3)
+            ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,
             grad_linear_weight,

@@ -25,14 +25,22 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
-    count = (window - 1) // 2
-    count2 = window // 2
+    window_per_two = (window - 1) // 2
+    window_per_two2 = window // 2
     input_squared = input.square()
-    zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
-    zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
-    part = torch.cat((zeros, input_squared, zeros2), 1)
-    total = part.unfold(1, count2 + count + 1, 1).sum(-1)
-    divisor = reuse.add(alpha / window * total.narrow(1, 0, input.shape[1]), k)
+    zeros_like_input = input_squared.new_zeros(
+        (input.shape[0], window_per_two2, *input.shape[2:])
+    )
+    zeros_like_input2 = input_squared.new_zeros(
+        (input.shape[0], window_per_two + 1, *input.shape[2:])
+    )
+    joined_input = torch.cat((zeros_like_input, input_squared, zeros_like_input2), 1)
+    windows_of_joined_input = joined_input.unfold(
+        1, window_per_two2 + window_per_two + 1, 1
+    )
+    divisor = reuse.add(
+        alpha / window * windows_of_joined_input.sum(-1).narrow(1, 0, input.shape[1]), k
+    )
     return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
 
@@ -58,28 +66,46 @@ class _LocalResponseNorm(Function):
         k = ctx.k
         input, G = rt.widened(input, G)
         reuse = rt.reuse(G)
-        count = (window - 1) // 2
-        count2 = window // 2
+        window_per_two = (window - 1) // 2
+        window_per_two2 = window // 2
         input_squared = input.square()
-        zeros = input_squared.new_zeros((input.shape[0], count2, *input.shape[2:]))
-        zeros2 = input_squared.new_zeros((input.shape[0], count + 1, *input.shape[2:]))
-        part = torch.cat((zeros, input_squared, zeros2), 1)
-        total = part.unfold(1, count2 + count + 1, 1).sum(-1)
-        divisor = reuse.add(alpha / window * total.narrow(1, 0, input.shape[1]), k)
-        part2 = -beta
+        zeros_like_input = input_squared.new_zeros(
+            (input.shape[0], window_per_two2, *input.shape[2:])
+        )
+        zeros_like_input2 = input_squared.new_zeros(
+            (input.shape[0], window_per_two + 1, *input.shape[2:])
+        )
+        joined_input = torch.cat(
+            (zeros_like_input, input_squared, zeros_like_input2), 1
+        )
+        window_plus_one = window_per_two2 + window_per_two + 1
+        windows_of_joined_input = joined_input.unfold(1, window_plus_one, 1)
+        sum_of_joined_input = windows_of_joined_input.sum(-1)
+        divisor = reuse.add(
+            alpha / window * sum_of_joined_input.narrow(1, 0, input.shape[1]), k
+        )
+        minus_beta = -beta
         grad_divisor = (
-            reuse.mul(reuse.mul(part2 * G, input), divisor ** -(1 + beta))
-            if part2 != 0
+            reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + beta))
+            if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
-        zeros3 = grad_divisor.new_zeros((input.shape[0], count, *input.shape[2:]))
-        zeros4 = grad_divisor.new_zeros((input.shape[0], count2 + 1, *input.shape[2:]))
-        part3 = torch.cat((zeros3, grad_divisor, zeros4), 1)
-        total2 = part3.unfold(1, count + count2 + 1, 1).sum(-1)
+        zeros_like_input3 = grad_divisor.new_zeros(
+            (input.shape[0], window_per_two, *input.shape[2:])
+        )
+        zeros_like_input4 = grad_divisor.new_zeros(
+            (input.shape[0], window_per_two2 + 1, *input.shape[2:])
+        )
+        sum_of_grad_divisor = (
+            torch.cat((zeros_like_input3, grad_divisor, zeros_like_input4), 1)
+            .unfold(1, window_per_two + window_per_two2 + 1, 1)
+            .sum(-1)
+        )
+        part_of_grad_divisor = sum_of_grad_divisor.narrow(1, 0, input.shape[1])
         grad_input = reuse.addcmul(
-            reuse.mul(reuse.pow(divisor, part2), G),
+            reuse.mul(reuse.pow(divisor, minus_beta), G),
             2 * alpha / window * input,
-            total2.narrow(1, 0, input.shape[1]),
+            part_of_grad_divisor,
         )
         return grad_input, None, None, None, None
 
@@ -88,34 +114,48 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     input, d_input = rt.widened(input, d_input)
     q_shape = input.shape[2:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], size))
-    input = input.reshape((input_shape[0], input_shape[1], size))
-    count = (window - 1) // 2
-    count2 = window // 2
-    added = count2 + count + 1
-    added2 = count + 1
+    q_size = math.prod(q_shape)
+    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
+    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    window_per_two = (window - 1) // 2
+    window_per_two2 = window // 2
+    window_plus_one = window_per_two2 + window_per_two + 1
+    window_plus_one2 = window_per_two + 1
     divisor = k + alpha / window * torch.nn.functional.pad(
-        input.square(), (0, 0, count2, added2)
-    ).unfold(1, added, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-    position = rt.positions(d_input.shape[1], d_input)
-    part = position.to(torch.float64)
-    position2 = position.unsqueeze(1)
-    product = 0.5 * window
-    some = ((part - product <= position2) & (position2 <= part + product - 0.5)).any(0)
-    part2 = -beta
-    part3 = torch.nn.functional.pad(d_input * input, (0, 0, count2, added2))
-    total = (
-        part3.unfold(1, added, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-        if part2 != 0
+        input.square(), (0, 0, window_per_two2, window_plus_one2)
+    ).unfold(1, window_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
+    positions_of_d_input = rt.positions(d_input.shape[1], d_input)
+    to_d_input = positions_of_d_input.to(torch.float64)
+    spread_d_input = positions_of_d_input.unsqueeze(1)
+    half_window = 0.5 * window
+    any_to_d_input = (
+        (to_d_input - half_window <= spread_d_input)
+        & (spread_d_input <= to_d_input + half_window - 0.5)
+    ).any(0)
+    minus_beta = -beta
+    safe_divisor = torch.where(any_to_d_input.unsqueeze(1), divisor, 1)
+    safe_divisor_to_beta = safe_divisor ** -(1 + beta)
+    zeros_like_d_input = d_input.new_zeros(()).expand(d_input.shape)
+    padded_d_input_input = torch.nn.functional.pad(
+        d_input * input, (0, 0, window_per_two2, window_plus_one2)
+    )
+    sum_of_d_input = (
+        padded_d_input_input.unfold(1, window_plus_one, 1).sum(-1)
+        if minus_beta != 0
         else None
     )
-    power = torch.where(some.unsqueeze(1), divisor, 1) ** -(1 + beta)
-    product2 = 2 * alpha * beta / window * input * power * total if part2 != 0 else None
-    zeros = d_input.new_zeros(()).expand(d_input.shape)
-    return (d_input * divisor**part2 - (product2 if part2 != 0 else zeros)).reshape(
-        (input_shape[0], input_shape[1], *q_shape)
+    part_of_d_input = (
+        sum_of_d_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
     )
+    input_safe_divisor = (
+        2 * alpha * beta / window * input * safe_divisor_to_beta * part_of_d_input
+        if minus_beta != 0
+        else None
+    )
+    return (
+        d_input * divisor**minus_beta
+        - (input_safe_divisor if minus_beta != 0 else zeros_like_d_input)
+    ).reshape((input_shape[0], input_shape[1], *q_shape))
 
 
 class _LocalResponseNormDual(_LocalResponseNorm):

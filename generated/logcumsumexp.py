@@ -41,16 +41,16 @@ class _Logcumsumexp(Function):
         dim = ctx.dim
         A, F, G = rt.widened(A, F, G)
         reuse = rt.reuse(G)
-        part = F.clamp_min(torch.finfo(G.dtype).min)
-        grad_A = reuse.mul(reuse.exp(A - part), rt.decayed_sum(G, part, dim))
+        clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
+        grad_A = reuse.mul(reuse.exp(A - clamped_F), rt.decayed_sum(G, clamped_F, dim))
         return grad_A, None
 
 
 def _logcumsumexp_tangent(A, dim, F, d_A):
     A, F, d_A = rt.widened(A, F, d_A)
-    part = F.clamp_min(torch.finfo(d_A.dtype).min)
+    clamped_F = F.clamp_min(torch.finfo(d_A.dtype).min)
     return rt.decayed_sum(
-        (d_A * (A - part).exp()).flip(dim), (-part).flip(dim), dim
+        (d_A * (A - clamped_F).exp()).flip(dim), (-clamped_F).flip(dim), dim
     ).flip(dim)
 
 

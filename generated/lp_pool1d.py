@@ -22,8 +22,8 @@ def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
     reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
-    total = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return reuse.pow(total, rt.ieee_divide(1, norm_type)).to(dtype)
+    sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
+    return reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type)).to(dtype)
 
 
 class _LpPool1d(Function):
@@ -46,47 +46,65 @@ class _LpPool1d(Function):
         stride = ctx.stride
         input, G = rt.widened(input, G)
         reuse = rt.reuse(G)
-        part = input.unfold(2, kernel_size, stride)
-        power = (
-            reuse.pow((part**norm_type).sum(3), rt.ieee_divide(1, norm_type) - 1)
+        windows_of_input = input.unfold(2, kernel_size, stride)
+        positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
+        kernel_size_plus_stride = positions_of_kernel_size + stride * rt.positions(
+            G.shape[2], G
+        )
+        input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
+        sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
+        spread_sum_of_input = (
+            reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type) - 1).unsqueeze(2)
             if norm_type != 0
             else None
         )
-        product = (
+        input_sum_of_input_G = (
             reuse.mul(
-                part.mT ** (norm_type - 1),
-                reuse.mul(power.unsqueeze(2), G.unsqueeze(2)),
+                input_to_norm_type, reuse.mul(spread_sum_of_input, G.unsqueeze(2))
             )
             if norm_type != 0
             else None
         )
-        position = rt.positions(kernel_size, G).unsqueeze(1)
-        added = position + stride * rt.positions(G.shape[2], G)
-        part2 = (
-            product.reshape((input.shape[0], input.shape[1], kernel_size * G.shape[2]))
+        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        reshaped_input = (
+            input_sum_of_input_G.reshape(
+                (input.shape[0], input.shape[1], kernel_size * G.shape[2])
+            )
             if norm_type != 0
             else None
         )
         grad_input = (
-            reuse.index_add(G.new_zeros(input.shape), 2, added.flatten(), part2)
+            G.new_zeros(input.shape).index_add(
+                2, kernel_size_plus_stride.flatten(), reshaped_input
+            )
             if norm_type != 0
-            else G.new_zeros(()).expand(input.shape)
+            else zeros_like_G
         )
         return grad_input, None, None, None
 
 
 def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
     input, d_input = rt.widened(input, d_input)
-    part = input.unfold(2, kernel_size, stride)
-    product = d_input.unfold(2, kernel_size, stride) * part ** (norm_type - 1)
-    power = (
-        (part**norm_type).sum(3) ** (rt.ieee_divide(1, norm_type) - 1)
+    windows_of_input = input.unfold(2, kernel_size, stride)
+    kernel_size_plus_one = (d_input.shape[2] - kernel_size) // stride + 1
+    windows_of_d_input = d_input.unfold(2, kernel_size, stride)
+    sum_of_d_input_input = (
+        (windows_of_d_input * windows_of_input ** (norm_type - 1)).sum(3)
         if norm_type != 0
         else None
     )
-    added = (d_input.shape[2] - kernel_size) // stride + 1
-    zeros = d_input.new_zeros(()).expand((d_input.shape[0], d_input.shape[1], added))
-    return power * product.sum(3) if norm_type != 0 else zeros
+    sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
+    sum_of_input_to_norm_type = (
+        sum_of_input ** (rt.ieee_divide(1, norm_type) - 1) if norm_type != 0 else None
+    )
+    zeros_like_d_input = d_input.new_zeros(()).expand(
+        (d_input.shape[0], d_input.shape[1], kernel_size_plus_one)
+    )
+    return (
+        sum_of_input_to_norm_type * sum_of_d_input_input
+        if norm_type != 0
+        else zeros_like_d_input
+    )
 
 
 class _LpPool1dDual(_LpPool1d):

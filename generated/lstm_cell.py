@@ -40,19 +40,24 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
     cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
-    product = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    product2 = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    part = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    part2 = (
-        reuse.add(product, product2)
+    input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+    split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+    split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
+    input_w_ih_plus_split_b_ih = (
+        reuse.add(input_w_ih, hx_w_hh)
         if b_ih is None
-        else reuse.add(reuse.add(product, product2), part)
+        else reuse.add(reuse.add(input_w_ih, hx_w_hh), split_b_ih)
     )
-    a = part2 if b_hh is None else reuse.add(part2, b_hh.unflatten(0, (4, hx.shape[1])))
-    leave = a.select(1, 3).sigmoid()
-    forget = a.select(1, 1).sigmoid()
-    enter = a.select(1, 0).sigmoid()
-    new = a.select(1, 2).tanh()
+    a = (
+        input_w_ih_plus_split_b_ih
+        if b_hh is None
+        else reuse.add(input_w_ih_plus_split_b_ih, split_b_hh)
+    )
+    leave = a.select(1, 3).sigmoid()  # leave[n,j]
+    forget = a.select(1, 1).sigmoid()  # forget[n,j]
+    enter = a.select(1, 0).sigmoid()  # enter[n,j]
+    new = a.select(1, 2).tanh()  # new[n,j]
     c = reuse.addcmul(cx * forget, enter, new)
     h = reuse.mul(c.tanh(), leave).to(dtype)
     c = c.to(dtype)
@@ -100,36 +105,39 @@ class _LstmCell(Function):
             cx, c, leave, forget, enter, new, G_h, G_c = given
             needs = ctx.needs_input_grad
             needs_grad_b_ih = needs[5] or needs[6]
-            needs_part3 = needs[3] or needs[4]
-            needs_part2 = needs[0] or needs[1]
-            needs_part = needs_part2 or needs_part3
-            needs_grad_a = needs_part or needs_grad_b_ih
-            c_tanh = c.tanh()
-            grad_c = torch.ops.aten.tanh_backward(G_h, c_tanh).mul_(leave).add_(G_c)
+            needs_low_flat_grad_a2 = needs[3] or needs[4]
+            needs_low_flat_grad_a = needs[0] or needs[1]
+            needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
+            needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
+            tanh_c = c.tanh()
+            grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
             if needs_grad_a:
-                product = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
-                product2 = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
-                product3 = c_tanh.mul_(torch.ops.aten.sigmoid_backward(G_h, leave))
-                product4 = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
-                grad_a = torch.stack((product, product2, product4, product3), 1)
-            if needs_part:
-                part = rt.flatten(grad_a, 1, 2)
-            if needs_part2:
-                part2 = part.to(low)
-            if needs_part3:
-                part3 = part.mT.to(low)
+                G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
+                tanh_c_G_h = tanh_c.mul_(G_h_through_sigmoid)
+                grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
+                grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
+                grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
+                grad_a = torch.stack(
+                    (grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1
+                )
+            if needs_flat_grad_a:
+                flat_grad_a = rt.flatten(grad_a, 1, 2)
+            if needs_low_flat_grad_a:
+                low_flat_grad_a = flat_grad_a.to(low)
+            if needs_low_flat_grad_a2:
+                low_flat_grad_a2 = flat_grad_a.mT.to(low)
             if needs_grad_b_ih:
                 grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
             if needs[0]:
-                grad_input = part2 @ w_ih
+                grad_input = low_flat_grad_a @ w_ih
             if needs[1]:
-                grad_hx = part2 @ w_hh
+                grad_hx = low_flat_grad_a @ w_hh
             if needs[2]:
                 grad_cx = grad_c.mul_(forget)
             if needs[3]:
-                grad_w_ih = part3 @ input
+                grad_w_ih = low_flat_grad_a2 @ input
             if needs[4]:
-                grad_w_hh = part3 @ hx
+                grad_w_hh = low_flat_grad_a2 @ hx
             if needs[6]:
                 grad_b_hh = grad_b_ih
                 grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
@@ -150,52 +158,61 @@ class _LstmCell(Function):
         cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
         needs = ctx.needs_input_grad
         needs_grad_b_ih = needs[5] or needs[6]
-        needs_part5 = needs[3] or needs[4]
-        needs_part4 = needs[0] or needs[1]
-        needs_part3 = needs_part4 or needs_part5
-        needs_grad_a = needs_part3 or needs_grad_b_ih
-        product = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-        product2 = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        part = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
-        part2 = product + product2 if b_ih is None else product + product2 + part
-        a = part2 if b_hh is None else part2 + rt.unflatten(b_hh, 0, (4, hx.shape[1]))
-        leave = a.select(1, 3).sigmoid()
-        c_tanh = c.tanh()
-        grad_c = G_c + G_h * leave * (1 - c_tanh.square())
-        forget = a.select(1, 1).sigmoid()
+        needs_low_flat_grad_a2 = needs[3] or needs[4]
+        needs_low_flat_grad_a = needs[0] or needs[1]
+        needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
+        needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
+        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+        hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+        split_b_ih = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
+        split_b_hh = None if b_hh is None else rt.unflatten(b_hh, 0, (4, hx.shape[1]))
+        input_w_ih_plus_split_b_ih = (
+            input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
+        )
+        a = (
+            input_w_ih_plus_split_b_ih
+            if b_hh is None
+            else input_w_ih_plus_split_b_ih + split_b_hh
+        )
+        leave = a.select(1, 3).sigmoid()  # leave[n,j]
+        tanh_c = c.tanh()
+        grad_c = G_c + G_h * leave * (1 - tanh_c.square())  # grad_c[n,j]
+        forget = a.select(1, 1).sigmoid()  # forget[n,j]
         if needs_grad_a:
-            enter = a.select(1, 0).sigmoid()
-            new = a.select(1, 2).tanh()
-            h = leave * c_tanh
-            product3 = grad_c * enter
-            product4 = grad_c * cx * forget * (1 - forget)
+            enter = a.select(1, 0).sigmoid()  # enter[n,j]
+            new = a.select(1, 2).tanh()  # new[n,j]
+            h = leave * tanh_c
+            grad_c_enter = grad_c * enter
+            grad_c_enter_new = grad_c_enter * (1 - new.square())
+            grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
+            grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
             grad_a = torch.stack(
                 (
-                    product3 * new * (1 - enter),
-                    product4,
-                    product3 * (1 - new.square()),
+                    grad_c_enter_new2,
+                    grad_c_cx_forget,
+                    grad_c_enter_new,
                     G_h * h * (1 - leave),
                 ),
                 1,
             )
-        if needs_part3:
-            part3 = rt.flatten(grad_a, 1, 2)
-        if needs_part4:
-            part4 = part3.to(low)
-        if needs_part5:
-            part5 = part3.mT.to(low)
+        if needs_flat_grad_a:
+            flat_grad_a = rt.flatten(grad_a, 1, 2)
+        if needs_low_flat_grad_a:
+            low_flat_grad_a = flat_grad_a.to(low)
+        if needs_low_flat_grad_a2:
+            low_flat_grad_a2 = flat_grad_a.mT.to(low)
         if needs_grad_b_ih:
             grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if needs[0]:
-            grad_input = part4 @ w_ih
+            grad_input = low_flat_grad_a @ w_ih
         if needs[1]:
-            grad_hx = part4 @ w_hh
+            grad_hx = low_flat_grad_a @ w_hh
         if needs[2]:
             grad_cx = grad_c * forget
         if needs[3]:
-            grad_w_ih = part5 @ input
+            grad_w_ih = low_flat_grad_a2 @ input
         if needs[4]:
-            grad_w_hh = part5 @ hx
+            grad_w_hh = low_flat_grad_a2 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih
             grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh

@@ -29,12 +29,12 @@ def _mahalanobis_forward(u, v, VI):
     u, v = rt.cast(wide, u, v)
     b_shape = u.shape[:-1]
     u_shape = u.shape
-    size = math.prod(b_shape)
-    u = u.reshape((size, u_shape[-1]))
-    v = v.reshape((size, u_shape[-1]))
-    delta = u - v
-    root = reuse.mul((VI.mT @ delta.mT.to(low)).to(wide), delta.mT).sum(0).sqrt()
-    return rt.no_view(root.reshape((*b_shape,)).to(dtype))
+    b_size = math.prod(b_shape)
+    u = u.reshape((b_size, u_shape[-1]))
+    v = v.reshape((b_size, u_shape[-1]))
+    delta = u - v  # delta[*b,k]
+    sqrt_VI = reuse.mul((VI.mT @ delta.mT.to(low)).to(wide), delta.mT).sum(0).sqrt()
+    return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
 
 
 class _Mahalanobis(Function):
@@ -62,23 +62,26 @@ class _Mahalanobis(Function):
         u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
         reuse = rt.reuse(G)
-        size = math.prod(b_shape)
-        u = u.reshape((size, u_shape[-1]))
-        v = v.reshape((size, u_shape[-1]))
-        D = D.reshape((size,))
-        G = G.reshape((size,))
-        delta = u - v
-        part = delta.to(low)
+        b_size = math.prod(b_shape)
+        u = u.reshape((b_size, u_shape[-1]))
+        v = v.reshape((b_size, u_shape[-1]))
+        D = D.reshape((b_size,))
+        G = G.reshape((b_size,))
+        delta = u - v  # delta[*b,k]
+        low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product = (part @ (VI + VI.mT).to(low)).to(wide)
-            grad_delta = reuse.mul(product, 0.5 * G.unsqueeze(1) / D.unsqueeze(1))
+            low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
+            grad_delta = reuse.mul(
+                low_delta_VI_plus_VI, 0.5 * G.unsqueeze(1) / D.unsqueeze(1)
+            )
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)
         if ctx.needs_input_grad[1]:
             grad_v = (-grad_delta).reshape(v_shape)
         if ctx.needs_input_grad[2]:
-            product2 = (((G * (1 / D)).unsqueeze(1) * delta).mT.to(low) @ part).to(wide)
-            grad_VI = reuse.mul(product2, 0.5)
+            G_one_over_D_delta = ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low)
+            G_low_delta = G_one_over_D_delta @ low_delta
+            grad_VI = reuse.mul(G_low_delta.to(wide), 0.5)
         return grad_u, grad_v, grad_VI
 
 

@@ -73,16 +73,16 @@ class _MarginRankingLoss(Function):
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        u = input1 - input2
-        mask = margin - target * u >= 0
+        input1_minus_input2 = input1 - input2
+        target_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            part = -G
+            minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = rt.where(mask, part * target, 0)
+            grad_input1 = rt.where(target_nonnegative, minus_G * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = rt.where(mask, G * target, 0)
+            grad_input2 = rt.where(target_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = rt.where(mask, part * u, 0)
+            grad_target = rt.where(target_nonnegative, minus_G * input1_minus_input2, 0)
         return grad_input1, grad_input2, grad_target, None, None
 
 

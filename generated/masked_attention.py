@@ -38,8 +38,8 @@ from . import _runtime as rt
 def _masked_attention_forward(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, ratio, attn_mask)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = rt.attention(query, key, value, one_over_query, attn_mask)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -49,7 +49,7 @@ def _masked_attention_composed(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     P = rt.where(
         attn_mask, torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1), 0
     )
@@ -81,9 +81,9 @@ class _MaskedAttention(Function):
             wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
-            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grads = rt.attention_backward(
-                G, query, key, value, output, kept, ratio, attn_mask
+                G, query, key, value, output, kept, one_over_query, attn_mask
             )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]
@@ -95,16 +95,16 @@ class _MaskedAttention(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         P = rt.where(
             attn_mask,
             torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1),
             0,
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

@@ -16,9 +16,9 @@ from . import _runtime as rt
 
 
 def _max_forward(A, dim, keepdim):
-    part = A.max(dim, keepdim=keepdim)
-    values = part.values
-    indices = part.indices
+    max_of_A = A.max(dim, keepdim=keepdim)
+    values = max_of_A.values
+    indices = max_of_A.indices
     return values, indices
 
 

@@ -19,9 +19,9 @@ from . import _runtime as rt
 
 
 def _max_pool1d_forward(input, kernel_size, stride):
-    part = input.unfold(2, kernel_size, stride).max(3)
-    output = part.values
-    winner = part.indices
+    max_of_input = input.unfold(2, kernel_size, stride).max(3)
+    output = max_of_input.values
+    winner = max_of_input.indices
     return output, winner
 
 
@@ -48,8 +48,10 @@ class _MaxPool1d(Function):
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        added = winner + stride * rt.positions(G.shape[2], G)
-        grad_input = reuse.scatter_add(G.new_zeros(input_shape), 2, added, G)
+        winner_plus_stride = winner + stride * rt.positions(G.shape[2], G)
+        grad_input = reuse.scatter_add(
+            G.new_zeros(input_shape), 2, winner_plus_stride, G
+        )
         return grad_input, None, None
 
 

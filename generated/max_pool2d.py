@@ -21,13 +21,17 @@ from . import _runtime as rt
 
 
 def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
-    part = input.unfold(2, kernel_height, stride)
-    part2 = part.unfold(3, kernel_width, stride).permute(0, 1, 4, 2, 3, 5).max(5)
-    top = part2.values
-    part3 = top.max(2)
-    output = part3.values
-    winner = part2.indices
-    winner2 = part3.indices
+    windows_of_input = input.unfold(2, kernel_height, stride)
+    max_of_input = (
+        windows_of_input.unfold(3, kernel_width, stride)
+        .permute(0, 1, 4, 2, 3, 5)
+        .max(5)
+    )
+    top = max_of_input.values
+    max_of_top = top.max(2)
+    output = max_of_top.values
+    winner = max_of_input.indices
+    winner2 = max_of_top.indices
     return output, winner, winner2
 
 
@@ -53,14 +57,14 @@ class _MaxPool2d(Function):
         stride = ctx.stride
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
-        part = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
-        product = stride * rt.positions(G.shape[3], G)
-        added = input_shape[3] * (
+        reshaped_G = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
+        stride_G = stride * rt.positions(G.shape[3], G)
+        input_plus_winner = input_shape[3] * (
             winner2 + (stride * rt.positions(G.shape[2], G)).unsqueeze(1)
-        ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + product)
+        ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + stride_G)
         grad_input = (
             G.new_zeros((G.shape[0], G.shape[1], input_shape[2] * input_shape[3]))
-            .scatter_add(2, rt.flatten(added, 2, 3), part)
+            .scatter_add(2, rt.flatten(input_plus_winner, 2, 3), reshaped_G)
             .reshape(input_shape)
         )
         return grad_input, None, None, None

@@ -16,9 +16,9 @@ from . import _runtime as rt
 
 
 def _min_forward(A, dim, keepdim):
-    part = A.min(dim, keepdim=keepdim)
-    values = part.values
-    indices = part.indices
+    min_of_A = A.min(dim, keepdim=keepdim)
+    values = min_of_A.values
+    indices = min_of_A.indices
     return values, indices
 
 

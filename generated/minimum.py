@@ -36,11 +36,11 @@ class _Minimum(Function):
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
         reuse = rt.reuse(G)
-        chosen = rt.keep_where_(0.5 * G, A == B)
+        keep_where = rt.keep_where_(0.5 * G, A == B)
         if ctx.needs_input_grad[0]:
-            grad_A = reuse.add(rt.where(A < B, G, 0), chosen)
+            grad_A = reuse.add(rt.where(A < B, G, 0), keep_where)
         if ctx.needs_input_grad[1]:
-            grad_B = reuse.add(rt.where(B < A, G, 0), chosen)
+            grad_B = reuse.add(rt.where(B < A, G, 0), keep_where)
         return grad_A, grad_B
 
 

@@ -44,9 +44,11 @@ class _Mish(Function):
             grad_input = torch.ops.aten.mish_backward(G, input)
             return grad_input
         input, G = rt.widened(input, G)
-        bounded = torch.nn.functional.softplus(input).tanh()
-        u = 1 - bounded.square()
-        grad_input = G * (input * u * input.sigmoid() + bounded)
+        tanh_softplus_input = torch.nn.functional.softplus(input).tanh()
+        one_minus_input = 1 - tanh_softplus_input.square()
+        grad_input = G * (
+            input * one_minus_input * input.sigmoid() + tanh_softplus_input
+        )
         return grad_input
 
 

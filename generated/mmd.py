@@ -24,32 +24,49 @@ def _mmd_forward(X, Y, gamma):
     reuse = rt.reuse(X, Y)
     dtype = rt.autocast_float32(X, Y)
     X, Y = rt.widened(X, Y)
-    part = X.detach()
-    mean = part.mean(0)
-    centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
+    detached_X = X.detach()
+    mean_of_detached_X = detached_X.mean(0)
+    centre = torch.where(
+        2 * mean_of_detached_X.square() > detached_X.square().mean(0),
+        mean_of_detached_X,
+        0,
+    )
     X_centred = X - centre
-    total = X_centred.square().sum(1, keepdim=True)
-    part2 = -gamma
-    part3 = total + total.squeeze(1)
-    part4 = reuse.addmm(part3, X_centred, X_centred.mT, alpha=-2)
-    Kxx = reuse.exp(reuse.mul(reuse.clamp_min(part4, 0), part2))
-    part5 = Y.detach()
-    mean2 = part5.mean(0)
-    centre2 = torch.where(2 * mean2.square() > part5.square().mean(0), mean2, 0)
-    X_centred2 = X - centre2
+    sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
+    minus_gamma = -gamma
+    X_centred_plus_X_centred = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+    X_centred_plus_X_centred_X_centred = reuse.addmm(
+        X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
+    )
+    Kxx = reuse.exp(
+        reuse.mul(reuse.clamp_min(X_centred_plus_X_centred_X_centred, 0), minus_gamma)
+    )
+    detached_Y = Y.detach()
+    mean_of_detached_Y = detached_Y.mean(0)
+    centre2 = torch.where(
+        2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
+        mean_of_detached_Y,
+        0,
+    )
+    X_minus_centre2 = X - centre2
     Y_centred = Y - centre2
-    total2 = Y_centred.square().sum(1, keepdim=True)
-    total3 = total2.squeeze(1)
-    added = X_centred2.square().sum(1, keepdim=True) + total3
-    part6 = reuse.addmm(added, X_centred2, Y_centred.mT, alpha=-2)
-    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(part6, 0), part2))
-    part7 = total2 + total3
-    part8 = reuse.addmm(part7, Y_centred, Y_centred.mT, alpha=-2)
-    Kyy = reuse.exp(reuse.mul(reuse.clamp_min(part8, 0), part2))
-    distance = (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[
-        0
-    ] + Kyy.mean()
-    distance = distance.to(dtype)
+    sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
+    spread_Y_centred = sum_of_Y_centred.squeeze(1)
+    X_plus_Y_centred = X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
+    X_plus_X_Y_centred = reuse.addmm(
+        X_plus_Y_centred, X_minus_centre2, Y_centred.mT, alpha=-2
+    )
+    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(X_plus_X_Y_centred, 0), minus_gamma))
+    Y_centred_plus_Y_centred = sum_of_Y_centred + spread_Y_centred
+    Y_centred_plus_Y_centred_Y_centred = reuse.addmm(
+        Y_centred_plus_Y_centred, Y_centred, Y_centred.mT, alpha=-2
+    )
+    Kyy = reuse.exp(
+        reuse.mul(reuse.clamp_min(Y_centred_plus_Y_centred_Y_centred, 0), minus_gamma)
+    )
+    distance = (
+        (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
+    ).to(dtype)
     return distance, centre, Kxx, centre2, Kxy, Kyy
 
 
@@ -87,75 +104,97 @@ class _Mmd(Function):
             X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
             X_centred = X - centre2
             Y_centred = Y - centre2
-            product = gamma * G
+            gamma_G = gamma * G
             if ctx.needs_input_grad[0]:
-                X_centred2 = X - centre
-                difference = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
+                X_minus_centre = X - centre
+                Kxy_minus_Kxy = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
                     Kxy @ Y_centred
                 )
-                product2 = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
-                part = ((Kxx + Kxx.mT) @ X_centred2).mul_(2)
-                ratio = part.addcmul_(product2, X_centred2, value=-1).div_(X.shape[0])
-                grad_X = ratio.add_(difference.mul_(4 / (Y.shape[0] or math.nan))).mul_(
-                    product / X.shape[0]
-                )
+                twice_Kxx = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
+                Kxx_plus_Kxx_X = ((Kxx + Kxx.mT) @ X_minus_centre).mul_(2)
+                Kxx_over_X_size = Kxx_plus_Kxx_X.addcmul_(
+                    twice_Kxx, X_minus_centre, value=-1
+                ).div_(X.shape[0])
+                grad_X = Kxx_over_X_size.add_(
+                    Kxy_minus_Kxy.mul_(4 / (Y.shape[0] or math.nan))
+                ).mul_(gamma_G / X.shape[0])
             if ctx.needs_input_grad[1]:
-                difference2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
+                Kxy_minus_Kxy2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
                     Kxy.mT @ X_centred
                 )
-                product3 = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
-                part2 = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
-                ratio2 = part2.addcmul_(product3, Y_centred, value=-1).div_(Y.shape[0])
-                grad_Y = ratio2.add_(
-                    difference2.mul_(4 / (X.shape[0] or math.nan))
-                ).mul_(product / Y.shape[0])
+                twice_Kyy = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
+                Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
+                Kyy_over_Y_size = Kyy_Y_centred.addcmul_(
+                    twice_Kyy, Y_centred, value=-1
+                ).div_(Y.shape[0])
+                grad_Y = Kyy_over_Y_size.add_(
+                    Kxy_minus_Kxy2.mul_(4 / (X.shape[0] or math.nan))
+                ).mul_(gamma_G / Y.shape[0])
             return grad_X, grad_Y, None
         X, Y, G = rt.widened(X, Y, G)
-        part2 = -gamma
-        part4 = Y.detach()
-        mean2 = part4.mean(0)
-        centre2 = torch.where(2 * mean2.square() > part4.square().mean(0), mean2, 0)
-        X_centred2 = X - centre2
-        Y_centred = Y - centre2
-        total2 = Y_centred.square().sum(1, keepdim=True)
-        total3 = total2.squeeze(1)
-        added = X_centred2.square().sum(1, keepdim=True) + total3
-        Kxy = (
-            part2 * torch.addmm(added, X_centred2, Y_centred.mT, alpha=-2).clamp_min(0)
-        ).exp()
-        product = gamma * G
+        minus_gamma = -gamma
+        detached_Y = Y.detach()
+        mean_of_detached_Y = detached_Y.mean(0)
+        masked_detached_Y = torch.where(
+            2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
+            mean_of_detached_Y,
+            0,
+        )
+        X_minus_detached_Y = X - masked_detached_Y
+        Y_centred = Y - masked_detached_Y
+        sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
+        spread_Y_centred = sum_of_Y_centred.squeeze(1)
+        X_plus_Y_centred = (
+            X_minus_detached_Y.square().sum(1, keepdim=True) + spread_Y_centred
+        )
+        X_plus_X_Y_centred = torch.addmm(
+            X_plus_Y_centred, X_minus_detached_Y, Y_centred.mT, alpha=-2
+        )
+        Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()  # Kxy[i,l]
+        gamma_G = gamma * G
         if ctx.needs_input_grad[0]:
-            part = X.detach()
-            mean = part.mean(0)
-            centre = torch.where(2 * mean.square() > part.square().mean(0), mean, 0)
-            X_centred = X - centre
-            total = X_centred.square().sum(1, keepdim=True)
-            part3 = torch.addmm(
-                total + total.squeeze(1), X_centred, X_centred.mT, alpha=-2
+            detached_X = X.detach()
+            mean_of_detached_X = detached_X.mean(0)
+            centre = torch.where(
+                2 * mean_of_detached_X.square() > detached_X.square().mean(0),
+                mean_of_detached_X,
+                0,
             )
-            Kxx = (part2 * part3.clamp_min(0)).exp()
-            difference = Kxy.sum(1, keepdim=True) * X_centred2 - Kxy @ Y_centred
-            ratio = (
+            X_centred = X - centre
+            sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
+            X_centred_plus_X_centred = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+            X_centred_plus_X_centred_X_centred = torch.addmm(
+                X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
+            )
+            Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
+            Kxy_minus_Kxy = (
+                Kxy.sum(1, keepdim=True) * X_minus_detached_Y - Kxy @ Y_centred
+            )
+            Kxx_over_X_size = (
                 2 * ((Kxx + Kxx.mT) @ X_centred)
                 - 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
             ) / X.shape[0]
             grad_X = (
-                product
+                gamma_G
                 / X.shape[0]
-                * (ratio + 4 / (Y.shape[0] or math.nan) * difference)
+                * (Kxx_over_X_size + 4 / (Y.shape[0] or math.nan) * Kxy_minus_Kxy)
             )
         if ctx.needs_input_grad[1]:
-            part5 = torch.addmm(total2 + total3, Y_centred, Y_centred.mT, alpha=-2)
-            Kyy = (part2 * part5.clamp_min(0)).exp()
-            difference2 = Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_centred2
-            ratio2 = (
+            Y_centred_plus_Y_centred_Y_centred = torch.addmm(
+                sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
+            )
+            Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
+            Kxy_minus_Kxy_X = (
+                Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_minus_detached_Y
+            )
+            Kyy_over_Y_size = (
                 2 * ((Kyy + Kyy.mT) @ Y_centred)
                 - 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
             ) / Y.shape[0]
             grad_Y = (
-                product
+                gamma_G
                 / Y.shape[0]
-                * (ratio2 + 4 / (X.shape[0] or math.nan) * difference2)
+                * (Kyy_over_Y_size + 4 / (X.shape[0] or math.nan) * Kxy_minus_Kxy_X)
             )
         return grad_X, grad_Y, None
 

@@ -69,12 +69,16 @@ class _MseLoss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        u = input - target
+        input_minus_target = input - target
         if ctx.needs_input_grad[0]:
-            part = 2 * G
-            grad_input = part * u if ctx.needs_input_grad[1] else reuse.mul(u, part)
+            twice_G = 2 * G
+            grad_input = (
+                twice_G * input_minus_target
+                if ctx.needs_input_grad[1]
+                else reuse.mul(input_minus_target, twice_G)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(u, -2 * G)
+            grad_target = reuse.mul(input_minus_target, -2 * G)
         return grad_input, grad_target, None
 
 

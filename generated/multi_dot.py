@@ -44,13 +44,13 @@ class _MultiDot(Function):
         A, B, C, G = rt.cast(low, A, B, C, G)
         grad_A = grad_B = grad_C = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            product = G.mT @ A
+            G_A = G.mT @ A
         if ctx.needs_input_grad[0]:
             grad_A = G @ C.mT @ B.mT
         if ctx.needs_input_grad[1]:
-            grad_B = product.mT @ C.mT
+            grad_B = G_A.mT @ C.mT
         if ctx.needs_input_grad[2]:
-            grad_C = B.mT @ product.mT
+            grad_C = B.mT @ G_A.mT
         return grad_A, grad_B, grad_C
 
 

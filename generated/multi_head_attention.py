@@ -57,22 +57,23 @@ def _multi_head_attention_forward(
     low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    count = Wq.shape[0] // num_heads
-    part = torch.einsum("ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, count)))
-    Q = part if bq is None else bq.unflatten(0, (num_heads, count)).unsqueeze(1) + part
-    part2 = torch.einsum("ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, count)))
-    K = (
-        part2
-        if bk is None
-        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + part2
+    size_per_head = Wq.shape[0] // num_heads
+    split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
+    query_Wq = torch.einsum(
+        "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
-    part3 = torch.einsum("ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, count)))
-    V = (
-        part3
-        if bv is None
-        else bv.unflatten(0, (num_heads, count)).unsqueeze(1) + part3
+    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
+    split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
+    key_Wk = torch.einsum(
+        "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
     )
-    attended = rt.attention(Q, K, V, 1 / (math.sqrt(count) or math.nan), None)
+    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
+    split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
+    value_Wv = torch.einsum(
+        "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
+    )
+    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
+    attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
     context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
     kept = attended[1]
@@ -86,24 +87,25 @@ def _multi_head_attention_composed(
     wide = torch.promote_types(low, torch.float32)
     given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    count = Wq.shape[0] // num_heads
-    part = torch.einsum("ikl,jml->ijkm", value, Wv.unflatten(0, (num_heads, count)))
-    V = part if bv is None else bv.unflatten(0, (num_heads, count)).unsqueeze(1) + part
-    part2 = torch.einsum("ikl,jml->ijkm", query, Wq.unflatten(0, (num_heads, count)))
-    Q = (
-        part2
-        if bq is None
-        else bq.unflatten(0, (num_heads, count)).unsqueeze(1) + part2
+    size_per_head = Wq.shape[0] // num_heads
+    split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
+    value_Wv = torch.einsum(
+        "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
-    part3 = torch.einsum("ikl,jml->ijkm", key, Wk.unflatten(0, (num_heads, count)))
-    K = (
-        part3
-        if bk is None
-        else bk.unflatten(0, (num_heads, count)).unsqueeze(1) + part3
+    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
+    split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
+    query_Wq = torch.einsum(
+        "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
-    S = (Q @ K.mT).to(wide) / math.sqrt(count)
-    P = torch.softmax(S, 3)
-    context = torch.einsum("iklm,ikjl->ijkm", V, P.to(low)).flatten(2, 3)
+    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
+    split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
+    key_Wk = torch.einsum(
+        "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
+    )
+    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
+    S = (Q @ K.mT).to(wide) / math.sqrt(size_per_head)  # S[n,h,i,j]
+    P = torch.softmax(S, 3)  # P[n,h,i,j]
+    context = torch.einsum("nhjd,nhij->nihd", V, P.to(low)).flatten(2, 3)
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
@@ -160,49 +162,68 @@ class _MultiHeadAttention(Function):
             needs_grad_V = needs[2] or needs[5] or needs[9]
             needs_grad_Q = needs[0] or needs[3] or needs[7]
             needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
-            needs_count = needs_grads or needs[8]
-            if needs_count:
-                count = Wq_shape[0] // num_heads
+            needs_size_per_head = needs_grads or needs[8]
+            if needs_size_per_head:
+                size_per_head = Wq_shape[0] // num_heads
             if needs_grads:
-                grad_context = G @ Wo
-                count2 = Wq_shape[0] // num_heads
-                part = rt.unflatten(grad_context, 2, (num_heads, count2)).transpose(
-                    1, 2
-                )
-                part2 = rt.unflatten(context, 2, (num_heads, count2)).transpose(1, 2)
+                grad_context = G @ Wo  # grad_context[n,i,e]
+                size_per_head_with_Wq = Wq_shape[0] // num_heads
+                transposed_context = rt.unflatten(
+                    context, 2, (num_heads, size_per_head_with_Wq)
+                ).transpose(1, 2)
+                one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head) or math.nan)
+                transposed_grad_context = rt.unflatten(
+                    grad_context, 2, (num_heads, size_per_head_with_Wq)
+                ).transpose(1, 2)
                 grads = rt.attention_backward(
-                    part, Q, K, V, part2, kept, 1 / (math.sqrt(count) or math.nan), None
+                    transposed_grad_context,
+                    Q,
+                    K,
+                    V,
+                    transposed_context,
+                    kept,
+                    one_over_sqrt_Wq,
+                    None,
                 )
             if needs_grad_Q:
-                grad_Q = grads[0]
+                grad_Q = grads[0]  # grad_Q[n,h,i,d]
             if needs_grad_V:
-                grad_V = grads[2]
+                grad_V = grads[2]  # grad_V[n,h,j,d]
             if needs_grad_K:
-                grad_K = grads[1]
+                grad_K = grads[1]  # grad_K[n,h,j,d]
             if needs[0]:
                 grad_query = torch.einsum(
-                    "ijkl,jlm->ikm", grad_Q, rt.unflatten(Wq, 0, (num_heads, count2))
+                    "nhid,hdk->nik",
+                    grad_Q,
+                    rt.unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
                 )
             if needs[1]:
                 grad_key = torch.einsum(
-                    "ijkl,jlm->ikm", grad_K, rt.unflatten(Wk, 0, (num_heads, count2))
+                    "nhjd,hdk->njk",
+                    grad_K,
+                    rt.unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
                 )
             if needs[2]:
                 grad_value = torch.einsum(
-                    "ijkl,jlm->ikm", grad_V, rt.unflatten(Wv, 0, (num_heads, count2))
+                    "nhjd,hdk->njk",
+                    grad_V,
+                    rt.unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
                 )
             if needs[3]:
-                grad_Wq = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_Q, query), 0, 1)
+                grad_Wq = rt.flatten(torch.einsum("nhid,nik->hdk", grad_Q, query), 0, 1)
             if needs[4]:
-                grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_K, key), 0, 1)
+                grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_K, key), 0, 1)
             if needs[5]:
-                grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+                grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
             if needs[6]:
                 grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
             if needs[7]:
                 grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
             if needs[8]:
-                grad_bk = rt.flatten(G.new_zeros((num_heads, count), dtype=wide), 0, 1)
+                zeros_like_num_heads = G.new_zeros(
+                    (num_heads, size_per_head), dtype=wide
+                )
+                grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
             if needs[9]:
                 grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
             if needs[10]:
@@ -226,74 +247,74 @@ class _MultiHeadAttention(Function):
         given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         needs = ctx.needs_input_grad
-        needs_part7 = needs[1] or needs[4]
-        needs_part6 = needs[0] or needs[3]
+        needs_low_grad_K = needs[1] or needs[4]
+        needs_low_grad_Q = needs[0] or needs[3]
         needs_grad_V = needs[2] or needs[5] or needs[9]
-        needs_grad_Q = needs_part6 or needs[7]
-        needs_grad_S = needs_grad_Q or needs_part7
+        needs_grad_Q = needs_low_grad_Q or needs[7]
+        needs_grad_S = needs_grad_Q or needs_low_grad_K
         needs_V = needs_grad_S or needs[6]
         needs_Wv = needs_V or needs[2]
-        needs_part3 = needs_grad_S or needs_grad_V
+        needs_transposed_grad_context = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
         if needs_Wq:
-            count = Wq_shape[0] // num_heads
-            Wq = rt.unflatten(Wq, 0, (num_heads, count))
+            size_per_head = Wq_shape[0] // num_heads
+            Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
         if needs_P:
-            Wk = rt.unflatten(Wk, 0, (num_heads, count))
-            part = torch.einsum("ikl,jml->ijkm", query, Wq)
-            Q = (
-                part
-                if bq is None
-                else rt.unflatten(bq, 0, (num_heads, count)).unsqueeze(1) + part
+            Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
+            split_bq = (
+                None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
             )
-            part2 = torch.einsum("ikl,jml->ijkm", key, Wk)
-            K = (
-                part2
-                if bk is None
-                else rt.unflatten(bk, 0, (num_heads, count)).unsqueeze(1) + part2
+            query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
+            Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+            split_bk = (
+                None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
             )
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])
-            P = torch.softmax(S, 3)
-        if needs_part3:
-            grad_context = G @ Wo
-            part3 = rt.unflatten(grad_context, 2, (num_heads, count)).transpose(1, 2)
+            key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
+            K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
+            P = torch.softmax(S, 3)  # P[n,h,i,j]
+        if needs_transposed_grad_context:
+            grad_context = G @ Wo  # grad_context[n,i,e]
+            transposed_grad_context = rt.unflatten(
+                grad_context, 2, (num_heads, size_per_head)
+            ).transpose(1, 2)
         if needs_Wv:
-            Wv = rt.unflatten(Wv, 0, (num_heads, count))
+            Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
         if needs_V:
-            part4 = torch.einsum("ikl,jml->ijkm", value, Wv)
-            V = (
-                part4
-                if bv is None
-                else rt.unflatten(bv, 0, (num_heads, count)).unsqueeze(1) + part4
+            split_bv = (
+                None if bv is None else rt.unflatten(bv, 0, (num_heads, size_per_head))
             )
+            value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
+            V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
         if needs_grad_S:
-            grad_P = part3 @ V.mT
-            part5 = grad_P.to(wide)
-            grad_S = P * (part5 - (part5 * P).sum(3, keepdim=True))
+            grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
         if needs_grad_Q:
             grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ part3
-        if needs_part6:
-            part6 = grad_Q.to(low)
-        if needs_part7:
+            grad_V = P.mT.to(low) @ transposed_grad_context  # grad_V[n,h,j,d]
+        if needs_low_grad_Q:
+            low_grad_Q = grad_Q.to(low)
+        if needs_low_grad_K:
             grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
-            part7 = grad_K.to(low)
+            low_grad_K = grad_K.to(low)
         if needs[0]:
-            grad_query = torch.einsum("ijkl,jlm->ikm", part6, Wq)
+            grad_query = torch.einsum("nhid,hdk->nik", low_grad_Q, Wq)
         if needs[1]:
-            grad_key = torch.einsum("ijkl,jlm->ikm", part7, Wk)
+            grad_key = torch.einsum("nhjd,hdk->njk", low_grad_K, Wk)
         if needs[2]:
-            grad_value = torch.einsum("ijkl,jlm->ikm", grad_V, Wv)
+            grad_value = torch.einsum("nhjd,hdk->njk", grad_V, Wv)
         if needs[3]:
-            grad_Wq = rt.flatten(torch.einsum("ijkl,ikm->jlm", part6, query), 0, 1)
+            low_grad_Q_query = torch.einsum("nhid,nik->hdk", low_grad_Q, query)
+            grad_Wq = rt.flatten(low_grad_Q_query, 0, 1)
         if needs[4]:
-            grad_Wk = rt.flatten(torch.einsum("ijkl,ikm->jlm", part7, key), 0, 1)
+            grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", low_grad_K, key), 0, 1)
         if needs[5]:
-            grad_Wv = rt.flatten(torch.einsum("ijkl,ikm->jlm", grad_V, value), 0, 1)
+            grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
         if needs[6]:
-            context = rt.flatten(torch.einsum("iklm,ikjl->ijkm", V, P.to(low)), 2, 3)
+            context = rt.flatten(torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3)
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         if needs[7]:
             grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)

@@ -67,12 +67,15 @@ def _multi_margin_loss_forward(input, target, weight, p, margin, reduction):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
     excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-    mask = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    part = rt.keep_where_(
-        reuse.pow(rt.guarded(reuse.relu(excess), mask, 1), p), mask
-    ).sum(1)
-    part2 = part if weight is None else weight.index_select(0, target) * part
-    loss = part2 / input.shape[1]
+    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+    excess_to_p = reuse.pow(rt.guarded(reuse.relu(excess), other_than_target, 1), p)
+    sum_of_keep_where = rt.keep_where_(excess_to_p, other_than_target).sum(1)
+    weight_excess_to_p = (
+        sum_of_keep_where
+        if weight is None
+        else weight.index_select(0, target) * sum_of_keep_where
+    )
+    loss = weight_excess_to_p / input.shape[1]
     return _multi_margin_loss_reduced(loss, reduction).to(dtype)
 
 
@@ -103,31 +106,36 @@ class _MultiMarginLoss(Function):
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-        mask = target.unsqueeze(1) != rt.positions(input.shape[1], G)
-        excess_positive = excess.relu()
+        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
+        relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
-            mask2 = ~(excess <= 0) & (p != 0) & mask
-            product = (
+            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
+            G_weight = (
                 p * G.unsqueeze(1)
                 if weight is None
                 else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
             )
-            part = p - 1
-            power = (
-                rt.guarded(excess_positive, mask2, 1) ** part
+            p_minus_one = p - 1
+            relu_excess_to_p_minus_one = (
+                rt.guarded(relu_excess, excess_and_p, 1) ** p_minus_one
                 if ctx.needs_input_grad[2]
-                else reuse.pow(rt.guarded(excess_positive, mask2, 1), part)
+                else reuse.pow(rt.guarded(relu_excess, excess_and_p, 1), p_minus_one)
             )
-            grad_excess = rt.where(mask2, reuse.mul(power, product / input.shape[1]), 0)
+            grad_excess = rt.where(
+                excess_and_p,
+                reuse.mul(relu_excess_to_p_minus_one, G_weight / input.shape[1]),
+                0,
+            )
             grad_input = grad_excess.scatter_add(
                 1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            chosen = rt.keep_where_(
-                reuse.pow(rt.guarded(excess_positive, mask, 1), p), mask
-            )
+            G_relu_excess = G * rt.keep_where_(
+                reuse.pow(rt.guarded(relu_excess, other_than_target, 1), p),
+                other_than_target,
+            ).sum(1)
             grad_weight = (
-                G.new_zeros((input.shape[1],)).index_add(0, target, G * chosen.sum(1))
+                G.new_zeros((input.shape[1],)).index_add(0, target, G_relu_excess)
                 / input.shape[1]
             )
         return grad_input, None, grad_weight, None, None, None
@@ -141,22 +149,29 @@ def _multi_margin_loss_tangent(
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin
+    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
     d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    mask = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
-    mask2 = p != 0
-    excess_positive = excess.relu()
-    chosen = torch.where(mask & ~(excess <= 0) & mask2, excess_positive, 1)
-    chosen2 = torch.where(mask, d_excess * chosen ** (p - 1), 0)
-    total = (
-        torch.ops.aten.threshold_backward(chosen2, excess, 0).sum(1) if mask2 else None
-    )
-    product = d_weight.index_select(0, target) * torch.where(
-        mask, torch.where(mask, excess_positive, 1) ** p, 0
+    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
+    p_nonzero = p != 0
+    relu_excess = excess.relu()
+    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
+        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
     ).sum(1)
-    product2 = p * weight.index_select(0, target) * total if mask2 else None
+    relu_excess_to_p = torch.where(
+        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
+    ) ** (p - 1)
+    masked_d_excess = torch.where(other_than_target, d_excess * relu_excess_to_p, 0)
+    sum_of_d_excess = (
+        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
+        if p_nonzero
+        else None
+    )
+    weight_d_excess = (
+        p * weight.index_select(0, target) * sum_of_d_excess if p_nonzero else None
+    )
+    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
     d_loss = (
-        product + (product2 if mask2 else d_input.new_zeros(()).expand(target.shape))
+        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
     ) / d_input.shape[1]
     return _multi_margin_loss_reduced(d_loss, reduction)
 

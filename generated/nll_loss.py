@@ -53,15 +53,18 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
     total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
-    mask = target != ignore_index
-    picked = (
-        None if weight is None else weight.index_select(0, torch.where(mask, target, 0))
-    )
-    return (
-        (total / mask.sum(dtype=input.dtype)).to(dtype)
+    target_differs = target != ignore_index
+    weight_at_target = (
+        None
         if weight is None
-        else (total / torch.where(mask, picked, 0).sum()).to(dtype)
+        else weight.index_select(0, torch.where(target_differs, target, 0))
     )
+    sum_of_masked_weight = (
+        target_differs.sum(dtype=input.dtype)
+        if weight is None
+        else torch.where(target_differs, weight_at_target, 0).sum()
+    )
+    return (total / sum_of_masked_weight).to(dtype)
 
 
 class _NllLossMean(Function):
@@ -88,52 +91,73 @@ class _NllLossMean(Function):
         input_shape = ctx.input_shape
         input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
         if rt.unrecorded(G):
-            total = (
-                mask.sum(dtype=G.dtype)
+            sum_of_masked_weight = (
+                target_differs.sum(dtype=G.dtype)
                 if weight is None
-                else torch.where(mask, weight.index_select(0, chosen), 0).sum()
+                else torch.where(
+                    target_differs, weight.index_select(0, masked_target), 0
+                ).sum()
             )
             if ctx.needs_input_grad[0]:
-                ratio = (G / total).expand(target.shape)
+                G_over_weight = (G / sum_of_masked_weight).expand(target.shape)
                 grad_input = rt.nll_loss_backward(
-                    ratio, target, weight, ignore_index, 1, input_shape[1]
+                    G_over_weight, target, weight, ignore_index, 1, input_shape[1]
                 )
             if ctx.needs_input_grad[2]:
-                part = -G
-                product = part / total * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                minus_G = -G
+                minus_G_input = (
+                    minus_G
+                    / sum_of_masked_weight
+                    * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+                )
+                masked_minus_G = torch.where(target_differs, minus_G_input, 0)
+                masked_minus_G2 = torch.where(
+                    target_differs, minus_G * average / sum_of_masked_weight, 0
+                )
                 grad_weight = (
                     G.new_zeros((input_shape[1],))
-                    .index_add(0, chosen, torch.where(mask, part * average / total, 0))
-                    .index_add(0, chosen, torch.where(mask, product, 0))
+                    .index_add(0, masked_target, masked_minus_G2)
+                    .index_add(0, masked_target, masked_minus_G)
                 )
             return grad_input, None, grad_weight, None
-        picked = None if weight is None else weight.index_select(0, chosen)
-        total = (
-            mask.sum(dtype=G.dtype)
-            if weight is None
-            else torch.where(mask, picked, 0).sum()
+        weight_at_target = (
+            None if weight is None else weight.index_select(0, masked_target)
         )
-        part = -G
-        ratio = part / total
-        chosen2 = chosen.unsqueeze(1)
+        sum_of_masked_weight = (
+            target_differs.sum(dtype=G.dtype)
+            if weight is None
+            else torch.where(target_differs, weight_at_target, 0).sum()
+        )
+        minus_G = -G
+        minus_G_over_weight = minus_G / sum_of_masked_weight
+        spread_target = masked_target.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part2 = (
-                torch.where(mask, ratio, 0)
+            masked_minus_G = (
+                torch.where(target_differs, minus_G_over_weight, 0)
                 if weight is None
-                else torch.where(mask, ratio * picked, 0)
+                else torch.where(
+                    target_differs, minus_G_over_weight * weight_at_target, 0
+                )
             )
             grad_input = G.new_zeros(input_shape).scatter_add(
-                1, chosen2, part2.unsqueeze(1)
+                1, spread_target, masked_minus_G.unsqueeze(1)
             )
         if ctx.needs_input_grad[2]:
-            chosen3 = torch.where(mask, ratio * input.gather(1, chosen2).squeeze(1), 0)
+            masked_minus_G_input = torch.where(
+                target_differs,
+                minus_G_over_weight * input.gather(1, spread_target).squeeze(1),
+                0,
+            )
+            masked_minus_G2 = torch.where(
+                target_differs, minus_G * average / sum_of_masked_weight, 0
+            )
             grad_weight = (
                 G.new_zeros((input_shape[1],))
-                .index_add(0, chosen, torch.where(mask, part * average / total, 0))
-                .index_add(0, chosen, chosen3)
+                .index_add(0, masked_target, masked_minus_G2)
+                .index_add(0, masked_target, masked_minus_G_input)
             )
         return grad_input, None, grad_weight, None
 
@@ -147,16 +171,19 @@ def _nll_loss_mean_tangent(
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     given = rt.widened(input, weight, average, d_input, d_weight)
     input, weight, average, d_input, d_weight = given
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    picked = d_weight.index_select(0, chosen)
-    picked2 = weight.index_select(0, chosen)
-    chosen2 = chosen.unsqueeze(1)
-    product = d_input.gather(1, chosen2).squeeze(1) * picked2
-    added = product + picked * input.gather(1, chosen2).squeeze(1)
-    product2 = average * torch.where(mask, picked, 0).sum()
-    return -(product2 + torch.where(mask, added, 0).sum()) / torch.where(
-        mask.any(0), torch.where(mask, picked2, 0).sum(), 1
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    d_weight_at_target = d_weight.index_select(0, masked_target)
+    weight_at_target = weight.index_select(0, masked_target)
+    spread_target = masked_target.unsqueeze(1)
+    average_d_weight = (
+        average * torch.where(target_differs, d_weight_at_target, 0).sum()
+    )
+    d_input_weight = d_input.gather(1, spread_target).squeeze(1) * weight_at_target
+    d_weight_input = d_weight_at_target * input.gather(1, spread_target).squeeze(1)
+    masked_d_input = torch.where(target_differs, d_input_weight + d_weight_input, 0)
+    return -(average_d_weight + masked_d_input.sum()) / torch.where(
+        target_differs.any(0), torch.where(target_differs, weight_at_target, 0).sum(), 1
     )
 
 
@@ -224,32 +251,32 @@ class _NllLossSum(Function):
                     input_shape[1],
                 )
             if ctx.needs_input_grad[2]:
-                mask = target != ignore_index
-                chosen = torch.where(mask, target, 0)
+                target_differs = target != ignore_index
+                masked_target = torch.where(target_differs, target, 0)
+                input_at_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
                 grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
-                    0,
-                    chosen,
-                    torch.where(
-                        mask, input.gather(1, chosen.unsqueeze(1)).squeeze(1), 0
-                    ),
+                    0, masked_target, torch.where(target_differs, input_at_target, 0)
                 )
             return grad_input, None, grad_weight, None
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.unsqueeze(1)
-        part = -G
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_target = masked_target.unsqueeze(1)
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            chosen3 = (
-                torch.where(mask, part, 0)
+            minus_G_weight = (
+                minus_G
                 if weight is None
-                else torch.where(mask, part * weight.index_select(0, chosen), 0)
+                else minus_G * weight.index_select(0, masked_target)
             )
             grad_input = G.new_zeros(input_shape).scatter_add(
-                1, chosen2, chosen3.unsqueeze(1)
+                1,
+                spread_target,
+                torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
             )
         if ctx.needs_input_grad[2]:
-            grad_weight = part * G.new_zeros((input_shape[1],)).index_add(
-                0, chosen, torch.where(mask, input.gather(1, chosen2).squeeze(1), 0)
+            input_at_target = input.gather(1, spread_target).squeeze(1)
+            grad_weight = minus_G * G.new_zeros((input_shape[1],)).index_add(
+                0, masked_target, torch.where(target_differs, input_at_target, 0)
             )
         return grad_input, None, grad_weight, None
 
@@ -260,15 +287,15 @@ def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    picked = d_input.gather(1, chosen2).squeeze(1)
-    product = picked * weight.index_select(0, chosen)
-    picked2 = input.gather(1, chosen2).squeeze(1)
-    return -torch.where(
-        mask, product + d_weight.index_select(0, chosen) * picked2, 0
-    ).sum()
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    spread_target = masked_target.unsqueeze(1)
+    d_input_at_target = d_input.gather(1, spread_target).squeeze(1)
+    d_input_weight = d_input_at_target * weight.index_select(0, masked_target)
+    d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
+        1, spread_target
+    ).squeeze(1)
+    return -torch.where(target_differs, d_input_weight + d_weight_input, 0).sum()
 
 
 class _NllLossSumDual(_NllLossSum):
@@ -330,24 +357,29 @@ class _NllLossNone(Function):
                     G, target, weight, ignore_index, 1, input_shape[1]
                 )
             if ctx.needs_input_grad[2]:
-                mask = target != ignore_index
-                chosen = torch.where(mask, target, 0)
-                product = G * input.gather(1, chosen.unsqueeze(1)).squeeze(1)
+                target_differs = target != ignore_index
+                masked_target = torch.where(target_differs, target, 0)
+                G_input = G * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
                 grad_weight = -G.new_zeros((input_shape[1],)).index_add(
-                    0, chosen, torch.where(mask, product, 0)
+                    0, masked_target, torch.where(target_differs, G_input, 0)
                 )
             return grad_input, None, grad_weight, None
-        mask = target != ignore_index
-        chosen = torch.where(mask, target, 0)
-        chosen2 = chosen.unsqueeze(1)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_target = masked_target.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            part = -G if weight is None else -G * weight.index_select(0, chosen)
+            minus_G_weight = (
+                -G if weight is None else -G * weight.index_select(0, masked_target)
+            )
             grad_input = G.new_zeros(input_shape).scatter_add(
-                1, chosen2, torch.where(mask, part, 0).unsqueeze(1)
+                1,
+                spread_target,
+                torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
             )
         if ctx.needs_input_grad[2]:
+            G_input = G * input.gather(1, spread_target).squeeze(1)
             grad_weight = -G.new_zeros((input_shape[1],)).index_add(
-                0, chosen, torch.where(mask, G * input.gather(1, chosen2).squeeze(1), 0)
+                0, masked_target, torch.where(target_differs, G_input, 0)
             )
         return grad_input, None, grad_weight, None
 
@@ -358,13 +390,15 @@ def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weigh
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    mask = target != ignore_index
-    chosen = torch.where(mask, target, 0)
-    chosen2 = chosen.unsqueeze(1)
-    picked = d_input.gather(1, chosen2).squeeze(1)
-    product = picked * weight.index_select(0, chosen)
-    picked2 = input.gather(1, chosen2).squeeze(1)
-    return torch.where(mask, -(product + d_weight.index_select(0, chosen) * picked2), 0)
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    spread_target = masked_target.unsqueeze(1)
+    d_input_at_target = d_input.gather(1, spread_target).squeeze(1)
+    d_input_weight = d_input_at_target * weight.index_select(0, masked_target)
+    d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
+        1, spread_target
+    ).squeeze(1)
+    return torch.where(target_differs, -(d_input_weight + d_weight_input), 0)
 
 
 class _NllLossNoneDual(_NllLossNone):

@@ -18,7 +18,7 @@ from . import _runtime as rt
 def _normalize_forward(input, dim, eps):
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
-    norm = input.square().sum(dim).sqrt()
+    norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
     output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
     return output, norm
 
@@ -46,17 +46,19 @@ class _Normalize(Function):
         eps = ctx.eps
         if rt.unrecorded(G):
             output, norm, G = rt.widened(output, norm, G)
-            product = (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
+            G_over_norm_output = (
+                (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
+            )
             grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
-                rt.where((norm >= eps).unsqueeze(dim), product, 0)
+                rt.where((norm >= eps).unsqueeze(dim), G_over_norm_output, 0)
             )
             return grad_input, None, None
         input, output, G = rt.widened(input, output, G)
-        norm = input.square().sum(dim).sqrt()
-        mask = (norm >= eps).unsqueeze(dim)
-        chosen = rt.where(mask, norm.unsqueeze(dim), 1)
+        norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
+        norm_above = (norm >= eps).unsqueeze(dim)
+        safe_norm = rt.where(norm_above, norm.unsqueeze(dim), 1)
         grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - rt.where(
-            mask, (G * output).sum(dim, keepdim=True) / chosen * output, 0
+            norm_above, (G * output).sum(dim, keepdim=True) / safe_norm * output, 0
         )
         return grad_input, None, None
 

@@ -40,9 +40,9 @@ class _OneHotEmbedding(Function):
         weight_shape = ctx.weight_shape
         p_shape = input.shape
         G = rt.widened(G)[0]
-        size = math.prod(p_shape)
-        input = input.reshape((size,))
-        G = G.reshape((size, weight_shape[1]))
+        p_size = math.prod(p_shape)
+        input = input.reshape((p_size,))
+        G = G.reshape((p_size, weight_shape[1]))
         grad_weight = rt.index_add_inside(G.new_zeros(weight_shape), 0, input, G)
         return None, grad_weight
 

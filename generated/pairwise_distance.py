@@ -22,10 +22,12 @@ def _pairwise_distance_forward(x1, x2, eps, keepdim):
     reuse = rt.reuse(x1, x2)
     dtype = rt.promoted(x1, x2)
     x1, x2 = rt.widened(x1, x2)
-    delta = reuse.add(x1 - x2, eps)
-    squared = reuse.square(delta).sum(-1)
-    mask = squared != 0
-    output = torch.where(mask, rt.guarded(squared, mask, 1).sqrt(), 0)
+    delta = reuse.add(x1 - x2, eps)  # delta[*p,k]
+    squared = reuse.square(delta).sum(-1)  # squared[*p]
+    squared_nonzero = squared != 0
+    output = torch.where(
+        squared_nonzero, rt.guarded(squared, squared_nonzero, 1).sqrt(), 0
+    )
     return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
 
 
@@ -51,10 +53,10 @@ class _PairwiseDistance(Function):
         reuse = rt.reuse(G)
         output = output if keepdim else output.unsqueeze(-1)
         G = G if keepdim else G.unsqueeze(-1)
-        delta = reuse.add(x1 - x2, eps)
-        mask = output != 0
+        delta = reuse.add(x1 - x2, eps)  # delta[*p,k]
+        output_nonzero = output != 0
         grad_delta = rt.keep_where_(
-            reuse.mul(delta, G / rt.guarded(output, mask, 1)), mask
+            reuse.mul(delta, G / rt.guarded(output, output_nonzero, 1)), output_nonzero
         )
         if ctx.needs_input_grad[0]:
             grad_x1 = grad_delta

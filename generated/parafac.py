@@ -50,7 +50,7 @@ class _Parafac(Function):
         if ctx.needs_input_grad[0]:
             grad_U = rt.flatten(G, 1, 2) @ rt.flatten(V.unsqueeze(1) * W, 0, 1).to(low)
         if ctx.needs_input_grad[1]:
-            grad_V = torch.einsum("ijk,ikl->jl", G, (U.unsqueeze(1) * W).to(low))
+            grad_V = torch.einsum("ijk,ikr->jr", G, (U.unsqueeze(1) * W).to(low))
         if ctx.needs_input_grad[2]:
             grad_W = rt.flatten(G, 0, 1).mT @ rt.flatten(U.unsqueeze(1) * V, 0, 1).to(
                 low

@@ -14,10 +14,14 @@ from . import _runtime as rt
 
 
 def _pixel_shuffle_forward(input, upscale_factor):
-    count = input.shape[-3] // (upscale_factor * upscale_factor)
-    part = input.unflatten(-3, (count, upscale_factor, upscale_factor))
+    input_per_upscale_factor = input.shape[-3] // (upscale_factor * upscale_factor)
+    split_input = input.unflatten(
+        -3, (input_per_upscale_factor, upscale_factor, upscale_factor)
+    )
     return (
-        part.movedim((-2, -4, -1, -3), (-4, -3, -2, -1)).flatten(-2, -1).flatten(-3, -2)
+        split_input.movedim((-2, -4, -1, -3), (-4, -3, -2, -1))
+        .flatten(-2, -1)
+        .flatten(-3, -2)
     )
 
 

@@ -100,16 +100,14 @@ def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
     low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
-    power = (
+    x1_to_degree = (
         (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1) if degree != 0 else None
     )
-    added = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
-    zeros = d_x1.new_zeros((), dtype=wide)
-    return (
-        gamma * degree * power * added
-        if degree != 0
-        else zeros.expand((*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2]))
+    wide_d_x1 = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
+    zeros_like_d_x1 = d_x1.new_zeros((), dtype=wide).expand(
+        (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
     )
+    return gamma * degree * x1_to_degree * wide_d_x1 if degree != 0 else zeros_like_d_x1
 
 
 class _PolynomialKernelDual(_PolynomialKernel):

@@ -38,12 +38,13 @@ class _Pow(Function):
         grad_A = grad_B = None
         reuse = rt.reuse(G)
         if ctx.needs_input_grad[0]:
-            mask = B != 0
-            part = torch.pow(rt.guarded(A, mask, 1), rt.guarded(B - 1, mask, 1))
-            grad_A = rt.keep_where_(reuse.mul(G * B, part), mask)
+            B_nonzero = B != 0
+            guarded_B = rt.guarded(B - 1, B_nonzero, 1)
+            A_to_guarded_B = torch.pow(rt.guarded(A, B_nonzero, 1), guarded_B)
+            grad_A = rt.keep_where_(reuse.mul(G * B, A_to_guarded_B), B_nonzero)
         if ctx.needs_input_grad[1]:
-            mask2 = ~((A == 0) & (B >= 0))
-            grad_B = rt.where(mask2, reuse.mul(G * F, rt.guarded(A, mask2, 1).log()), 0)
+            not_A = ~((A == 0) & (B >= 0))
+            grad_B = rt.where(not_A, reuse.mul(G * F, rt.guarded(A, not_A, 1).log()), 0)
         return grad_A, grad_B
 
 

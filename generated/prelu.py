@@ -24,10 +24,11 @@ def _prelu_forward(input, weight):
     q_shape = input.shape[2:]
     input_shape = input.shape
     input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    output = reuse.mul(rt.where(input > 0, 1, weight.unsqueeze(1)), input).reshape(
-        (input_shape[0], input_shape[1], *q_shape)
+    return rt.no_view(
+        reuse.mul(rt.where(input > 0, 1, weight.unsqueeze(1)), input)
+        .reshape((input_shape[0], input_shape[1], *q_shape))
+        .to(dtype),
     )
-    return rt.no_view(output.to(dtype))
 
 
 class _Prelu(Function):
@@ -46,15 +47,16 @@ class _Prelu(Function):
         input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], size))
-        G = G.reshape((input_shape[0], input_shape[1], size))
-        mask = input > 0
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], input_shape[1], q_size))
+        G = G.reshape((input_shape[0], input_shape[1], q_size))
+        input_positive = input > 0
         if ctx.needs_input_grad[0]:
-            product = G * rt.where(mask, 1, weight.unsqueeze(1))
-            grad_input = product.reshape(input_shape)
+            grad_input = (G * rt.where(input_positive, 1, weight.unsqueeze(1))).reshape(
+                input_shape
+            )
         if ctx.needs_input_grad[1]:
-            grad_weight = rt.where(~mask, G * input, 0).sum((0, 2))
+            grad_weight = rt.where(~input_positive, G * input, 0).sum((0, 2))
         return grad_input, grad_weight
 
 

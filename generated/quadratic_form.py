@@ -27,8 +27,8 @@ def _quadratic_form_forward(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    output = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
-    return rt.no_view(output.to(dtype))
+    sum_of_x_A_x = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
+    return rt.no_view(sum_of_x_A_x.to(dtype))
 
 
 class _QuadraticForm(Function):
@@ -51,15 +51,16 @@ class _QuadraticForm(Function):
         wide = torch.promote_types(low, torch.float32)
         x, A, G = rt.cast(wide, x, A, G)
         grad_x = grad_A = None
-        size = math.prod(b_shape)
-        x = x.reshape((size, x_shape[-1]))
-        G = G.reshape((size,))
-        part = x.to(low)
+        b_size = math.prod(b_shape)
+        x = x.reshape((b_size, x_shape[-1]))
+        G = G.reshape((b_size,))
+        low_x = x.to(low)
         if ctx.needs_input_grad[0]:
-            product = G.unsqueeze(1) * (part @ (A + A.mT).to(low)).to(wide)
-            grad_x = product.reshape(x_shape)
+            grad_x = (G.unsqueeze(1) * (low_x @ (A + A.mT).to(low)).to(wide)).reshape(
+                x_shape
+            )
         if ctx.needs_input_grad[1]:
-            grad_A = (G.unsqueeze(1) * x).mT.to(low) @ part
+            grad_A = (G.unsqueeze(1) * x).mT.to(low) @ low_x
         return grad_x, grad_A
 
 

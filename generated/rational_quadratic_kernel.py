@@ -27,18 +27,24 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2)
-    total = x1_centred.square().sum(-1, keepdim=True)
-    D = reuse.clamp_min(
-        reuse.sub(total + x2_centred.square().sum(-1).unsqueeze(-2), part2), 0
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    part3 = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
-    K = part3.to(dtype)
+    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
+    D = reuse.clamp_min(reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0)
+    D_to_alpha = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
+    K = D_to_alpha.to(dtype)
     return K, centre, D
 
 
@@ -95,16 +101,20 @@ class _RationalQuadraticKernel(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, G = rt.cast(wide, x1, x2, G)
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
-        part2 = x1_centred.to(low)
+        low_x1_centred = x1_centred.to(low)
         D = (
             x1_centred.square().sum(-1, keepdim=True)
             + x2_centred.square().sum(-1).unsqueeze(-2)
-            - 2 * (part2 @ x2_centred.mT.to(low)).to(wide)
+            - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
         ).clamp_min(0)
         grad_D = (
             -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
@@ -119,7 +129,7 @@ class _RationalQuadraticKernel(Function):
         if ctx.needs_input_grad[1]:
             grad_x2 = 2 * (
                 grad_D.sum(-2).unsqueeze(-1) * x2_centred
-                - (grad_D.mT.to(low) @ part2).to(wide)
+                - (grad_D.mT.to(low) @ low_x1_centred).to(wide)
             )
         return grad_x1, grad_x2, None, None
 
@@ -128,34 +138,41 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
     low = rt.autocast_product(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2, d_x1, d_x2 = rt.cast(wide, x1, x2, d_x1, d_x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    part2 = x2_centred.mT.to(low)
-    part3 = x1_centred.to(low)
+    low_x2_centred = x2_centred.mT.to(low)
+    low_x1_centred = x1_centred.to(low)
     D = (
         x1_centred.square().sum(-1, keepdim=True)
         + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (part3 @ part2).to(wide)
+        - 2 * (low_x1_centred @ low_x2_centred).to(wide)
     ).clamp_min(0)
-    added = (
-        (d_x1.to(low) @ part2 + part3 @ d_x2.mT.to(low)).to(wide)
+    d_x1_plus_x1_centred = (
+        d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
         if -alpha != 0
         else None
     )
-    power = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-    total = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
-    difference = (
-        added - total - (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
+    D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
+    sum_of_d_x1 = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+    spread_sum_of_d_x2 = (
+        (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
+    )
+    d_x1_minus_d_x2 = (
+        d_x1_plus_x1_centred.to(wide) - sum_of_d_x1 - spread_sum_of_d_x2
         if -alpha != 0
         else None
     )
-    zeros = d_x1.new_zeros(()).expand(
+    zeros_like_d_x1 = d_x1.new_zeros(()).expand(
         (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
     )
-    return 2 * gamma * power * difference if -alpha != 0 else zeros
+    return 2 * gamma * D_to_alpha * d_x1_minus_d_x2 if -alpha != 0 else zeros_like_d_x1
 
 
 class _RationalQuadraticKernelDual(_RationalQuadraticKernel):

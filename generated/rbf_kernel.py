@@ -21,17 +21,25 @@ def _rbf_kernel_forward(x1, x2, gamma):
     dtype = rt.autocast_float32(x1, x2)
     wide = torch.promote_types(low, torch.float32)
     x1, x2 = rt.cast(wide, x1, x2)
-    part = x2.detach()
-    mean = part.mean(-2)
-    centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+    detached_x2 = x2.detach()
+    mean_of_detached_x2 = detached_x2.mean(-2)
+    centre = torch.where(
+        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+        mean_of_detached_x2,
+        0,
+    )
     x1_centred = x1 - centre.unsqueeze(-2)
     x2_centred = x2 - centre.unsqueeze(-2)
-    difference = reuse.sub(
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2),
-        reuse.mul((x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2),
+    twice_x1_centred = reuse.mul(
+        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    K = reuse.exp(reuse.mul(reuse.clamp_min(difference, 0), -gamma)).to(dtype)
+    x1_centred_plus_x2_centred = reuse.square(x1_centred).sum(
+        -1, keepdim=True
+    ) + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
+    clamped_x1_centred = reuse.clamp_min(
+        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
+    )
+    K = reuse.exp(reuse.mul(clamped_x1_centred, -gamma)).to(dtype)
     return K, centre
 
 
@@ -63,38 +71,43 @@ class _RbfKernel(Function):
             x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
             x2_centred = x2 - centre.unsqueeze(-2)
             x1_centred = x1 - centre.unsqueeze(-2)
-            product = 2 * gamma
-            product2 = G * K
+            twice_gamma = 2 * gamma
+            G_K = G * K
             if ctx.needs_input_grad[0]:
-                product3 = (product2.to(low) @ x2_centred.to(low)).to(wide)
-                grad_x1 = product3.addcmul_(
-                    product2.sum(-1, keepdim=True), x1_centred, value=-1
-                ).mul_(product)
+                G_K_x2_centred = (G_K.to(low) @ x2_centred.to(low)).to(wide)
+                grad_x1 = G_K_x2_centred.addcmul_(
+                    G_K.sum(-1, keepdim=True), x1_centred, value=-1
+                ).mul_(twice_gamma)
             if ctx.needs_input_grad[1]:
-                product4 = (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-                grad_x2 = product4.addcmul_(
-                    product2.sum(-2).unsqueeze(-1), x2_centred, value=-1
-                ).mul_(product)
+                G_K_x1_centred = G_K.mT.to(low) @ x1_centred.to(low)
+                wide_G_K = G_K_x1_centred.to(wide)
+                grad_x2 = wide_G_K.addcmul_(
+                    G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
+                ).mul_(twice_gamma)
             return grad_x1, grad_x2, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        part = x2.detach()
-        mean = part.mean(-2)
-        centre = torch.where(2 * mean.square() > part.square().mean(-2), mean, 0)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        product = 2 * gamma
-        product2 = G * K
+        twice_gamma = 2 * gamma
+        G_K = G * K
         if ctx.needs_input_grad[0]:
-            grad_x1 = product * (
-                (product2.to(low) @ x2_centred.to(low)).to(wide)
-                - product2.sum(-1, keepdim=True) * x1_centred
+            grad_x1 = twice_gamma * (
+                (G_K.to(low) @ x2_centred.to(low)).to(wide)
+                - G_K.sum(-1, keepdim=True) * x1_centred
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = product * (
-                (product2.mT.to(low) @ x1_centred.to(low)).to(wide)
-                - product2.sum(-2).unsqueeze(-1) * x2_centred
+            grad_x2 = twice_gamma * (
+                (G_K.mT.to(low) @ x1_centred.to(low)).to(wide)
+                - G_K.sum(-2).unsqueeze(-1) * x2_centred
             )
         return grad_x1, grad_x2, None
 

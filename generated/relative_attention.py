@@ -30,10 +30,12 @@ def _relative_attention_forward(query, key, value, bias, buckets):
     low = rt.autocast_product(query, key, value, bias)
     wide = torch.promote_types(low, torch.float32)
     query, key, value, bias = rt.cast(low, query, key, value, bias)
-    picked = bias.index_select(0, buckets.flatten()).unflatten(0, buckets.shape)
-    S = reuse.add(query @ key.mT, picked.permute(2, 0, 1))
-    part = S.to(wide)
-    P = reuse.softmax(part, -1)
+    bias_at_buckets = bias.index_select(0, buckets.flatten()).unflatten(
+        0, buckets.shape
+    )
+    S = reuse.add(query @ key.mT, bias_at_buckets.permute(2, 0, 1))  # S[*b,h,i,j]
+    wide_S = S.to(wide)
+    P = reuse.softmax(wide_S, -1)  # P[*b,h,i,j]
     output = P.to(low) @ value
     return output, P
 
@@ -71,7 +73,7 @@ class _RelativeAttention(Function):
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
-                grad_P = G @ value.mT
+                grad_P = G @ value.mT  # grad_P[*b,h,i,j]
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
             if ctx.needs_input_grad[0]:
                 grad_query = grad_S.to(low) @ key
@@ -80,32 +82,32 @@ class _RelativeAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = P.mT.to(low) @ G
             if ctx.needs_input_grad[3]:
-                part = grad_S.sum_to_size(
+                spread_grad_S = grad_S.sum_to_size(
                     (query_shape[-3], query_shape[-2], key_shape[-2])
-                )
-                size = query_shape[-2] * key_shape[-2]
+                ).permute(1, 2, 0)
+                count = query_shape[-2] * key_shape[-2]
                 grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
                     0,
                     buckets.flatten(),
-                    part.permute(1, 2, 0).reshape((size, query_shape[-3])),
+                    spread_grad_S.reshape((count, query_shape[-3])),
                 )
             return grad_query, grad_key, grad_value, grad_bias, None
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
-        part = buckets.flatten()
+        flat_buckets = buckets.flatten()
         S = query @ key.mT + rt.unflatten(
-            bias.index_select(0, part), 0, buckets.shape
+            bias.index_select(0, flat_buckets), 0, buckets.shape
         ).permute(2, 0, 1)
-        P = torch.softmax(S.to(wide), -1)
+        P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_P = G @ value.mT
-            part2 = grad_P.to(wide)
-            grad_S = P * (part2 - (part2 * P).sum(-1, keepdim=True))
+            grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = grad_S.to(low) @ key
         if ctx.needs_input_grad[1]:
@@ -113,12 +115,12 @@ class _RelativeAttention(Function):
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
-            part3 = grad_S.sum_to_size(
+            spread_grad_S = grad_S.sum_to_size(
                 (query.shape[-3], query.shape[-2], key.shape[-2])
-            )
-            size = query.shape[-2] * key.shape[-2]
+            ).permute(1, 2, 0)
+            count = query.shape[-2] * key.shape[-2]
             grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
-                0, part, part3.permute(1, 2, 0).reshape((size, query.shape[-3]))
+                0, flat_buckets, spread_grad_S.reshape((count, query.shape[-3]))
             )
         return grad_query, grad_key, grad_value, grad_bias, None
 

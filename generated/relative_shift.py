@@ -20,15 +20,17 @@ def _relative_shift_forward(input):
     p_shape = input.shape[:-2]
     input_shape = input.shape
     input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
-    difference = input.shape[2] + 1 - input.shape[1]
-    difference2 = rt.positions(difference, input) - rt.positions(
+    input_minus_input = input.shape[2] + 1 - input.shape[1]
+    input_minus_input2 = rt.positions(input_minus_input, input) - rt.positions(
         input.shape[1], input
     ).unsqueeze(1)
-    difference3 = difference2 + input.shape[1] - 1
+    input_minus_one = (input_minus_input2 + input.shape[1] - 1).expand(
+        (input.shape[0], input.shape[1], input_minus_input)
+    )
     return rt.no_view(
-        rt.gather(
-            input, 2, difference3.expand((input.shape[0], input.shape[1], difference))
-        ).reshape((*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])),
+        rt.gather(input, 2, input_minus_one).reshape(
+            (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
+        ),
     )
 
 
@@ -49,18 +51,19 @@ class _RelativeShift(Function):
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        difference = input_shape[-1] + 1 - input_shape[-2]
-        G = G.reshape((math.prod(p_shape), input_shape[-2], difference))
-        position = rt.positions(G.shape[1], G)
-        difference2 = rt.positions(G.shape[2], G).unsqueeze(1) - position
-        zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        part = reuse.index_put(
-            zeros,
-            ((difference2 + G.shape[1] - 1).mT, position.unsqueeze(1)),
+        input_minus_input = input_shape[-1] + 1 - input_shape[-2]
+        G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
+        positions_of_G = rt.positions(G.shape[1], G)
+        zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+        spread_G = rt.positions(G.shape[2], G).unsqueeze(1)
+        spread_G_minus_one = spread_G - positions_of_G + G.shape[1] - 1
+        G_placed = reuse.index_put(
+            zeros_like_input,
+            (spread_G_minus_one.mT, positions_of_G.unsqueeze(1)),
             G.permute(1, 2, 0),
             accumulate=True,
         )
-        grad_input = part.transpose(0, 2).reshape(input_shape)
+        grad_input = G_placed.transpose(0, 2).reshape(input_shape)
         return grad_input
 
 

@@ -24,12 +24,15 @@ def _rms_norm_forward(input, weight, eps):
     input, weight = rt.widened(input, weight)
     s_shape = weight.shape
     p_shape = input.shape[: input.dim() - len(s_shape)]
-    size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), size))
-    weight = weight.reshape((size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()
-    output = reuse.mul(weight * rstd.unsqueeze(1), input).reshape((*p_shape, *s_shape))
-    output = rt.no_view(output.to(dtype))
+    s_size = math.prod(s_shape)
+    input = input.reshape((math.prod(p_shape), s_size))
+    weight = weight.reshape((s_size,))
+    rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
+    output = rt.no_view(
+        reuse.mul(weight * rstd.unsqueeze(1), input)
+        .reshape((*p_shape, *s_shape))
+        .to(dtype),
+    )
     return output, rstd
 
 
@@ -64,35 +67,42 @@ class _RmsNorm(Function):
         grad_input = grad_weight = None
         if rt.unrecorded(G):
             input, weight, rstd, G = rt.widened(input, weight, rstd, G)
-            size = math.prod(p_shape)
-            size2 = math.prod(s_shape)
-            input = input.reshape((size, size2))
-            G = G.reshape((size, size2))
-            product = G * input
+            p_size = math.prod(p_shape)
+            s_size = math.prod(s_shape)
+            input = input.reshape((p_size, s_size))
+            G = G.reshape((p_size, s_size))
+            G_input = G * input
             if ctx.needs_input_grad[0]:
-                weight = weight.reshape((size2,))
-                product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
-                part = (weight * G).addcmul_(product2 / input.shape[1], input, value=-1)
-                grad_input = part.mul_(rstd.unsqueeze(1)).reshape(input_shape)
+                weight = weight.reshape((s_size,))
+                rstd_G_input = rstd.square().unsqueeze(1) * (
+                    G_input @ weight
+                ).unsqueeze(1)
+                rstd_G_input_over_input = rstd_G_input / input.shape[1]
+                weight_plus_rstd_G_input_input = (weight * G).addcmul_(
+                    rstd_G_input_over_input, input, value=-1
+                )
+                grad_input = weight_plus_rstd_G_input_input.mul_(
+                    rstd.unsqueeze(1)
+                ).reshape(input_shape)
             if ctx.needs_input_grad[1]:
-                grad_weight = (product.mT @ rstd).reshape(weight_shape)
+                grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
             return grad_input, grad_weight, None
         eps = ctx.eps
         input, weight, G = rt.widened(input, weight, G)
-        size = math.prod(p_shape)
-        size2 = math.prod(s_shape)
-        input = input.reshape((size, size2))
-        G = G.reshape((size, size2))
-        rstd = (eps + input.square().mean(1)).rsqrt()
-        product = G * input
+        p_size = math.prod(p_shape)
+        s_size = math.prod(s_shape)
+        input = input.reshape((p_size, s_size))
+        G = G.reshape((p_size, s_size))
+        rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
+        G_input = G * input
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((size2,))
-            product2 = rstd.square().unsqueeze(1) * (product @ weight).unsqueeze(1)
+            weight = weight.reshape((s_size,))
+            rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
             grad_input = (
-                rstd.unsqueeze(1) * (weight * G - product2 / input.shape[1] * input)
+                rstd.unsqueeze(1) * (weight * G - rstd_G_input / input.shape[1] * input)
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = (product.mT @ rstd).reshape(weight_shape)
+            grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
         return grad_input, grad_weight, None
 
 

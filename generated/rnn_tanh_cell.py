@@ -28,15 +28,15 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    part = (
+    input_plus_b_ih = (
         reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
         if b_ih is None
         else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
     )
     return (
-        reuse.tanh(part.to(wide)).to(low)
+        reuse.tanh(input_plus_b_ih.to(wide)).to(low)
         if b_hh is None
-        else reuse.tanh(reuse.add(part, b_hh).to(wide)).to(low)
+        else reuse.tanh(reuse.add(input_plus_b_ih, b_hh).to(wide)).to(low)
     )
 
 
@@ -67,43 +67,43 @@ class _RnnTanhCell(Function):
         h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         if rt.unrecorded(G):
-            part = torch.ops.aten.tanh_backward(G, h)
+            G_through_tanh = torch.ops.aten.tanh_backward(G, h)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                part2 = part.to(low)
+                low_G = G_through_tanh.to(low)
             if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                part3 = part.mT.to(low)
+                low_G2 = G_through_tanh.mT.to(low)
             if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-                grad_b_ih = part.sum(0)
+                grad_b_ih = G_through_tanh.sum(0)
             if ctx.needs_input_grad[0]:
-                grad_input = part2 @ w_ih
+                grad_input = low_G @ w_ih
             if ctx.needs_input_grad[1]:
-                grad_hx = part2 @ w_hh
+                grad_hx = low_G @ w_hh
             if ctx.needs_input_grad[2]:
-                grad_w_ih = part3 @ input
+                grad_w_ih = low_G2 @ input
             if ctx.needs_input_grad[3]:
-                grad_w_hh = part3 @ hx
+                grad_w_hh = low_G2 @ hx
             if ctx.needs_input_grad[5]:
                 grad_b_hh = grad_b_ih
                 grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
             if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
                 grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
             return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
-        u = 1 - h.square()
-        product = G * u
+        one_minus_h_squared = 1 - h.square()
+        G_h = G * one_minus_h_squared
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            product2 = product.to(low)
+            low_G_h = G_h.to(low)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            part = product.mT.to(low)
+            low_G_h2 = G_h.mT.to(low)
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-            grad_b_ih = product.sum(0)
+            grad_b_ih = G_h.sum(0)
         if ctx.needs_input_grad[0]:
-            grad_input = product2 @ w_ih
+            grad_input = low_G_h @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = product2 @ w_hh
+            grad_hx = low_G_h @ w_hh
         if ctx.needs_input_grad[2]:
-            grad_w_ih = part @ input
+            grad_w_ih = low_G_h2 @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = part @ hx
+            grad_w_hh = low_G_h2 @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih
             grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh

@@ -20,16 +20,16 @@ def _rotary_embedding_forward(x, base):
     reuse = rt.reuse(x)
     dtype = rt.autocast_float32(x)
     x = rt.widened(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))
-    part = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    angle = part * torch.pow(
+    pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
+    positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+    angle = positions_of_x * torch.pow(
         x.new_full((), base),
         -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
     )
-    u = (2 * rt.positions(2, x) - 1).to(x.dtype)
+    twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
     output = reuse.addcmul(
         angle.cos().unsqueeze(1) * pair,
-        u.unsqueeze(1) * angle.sin().unsqueeze(1),
+        twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1),
         pair.flip(-2),
     ).flatten(-2, -1)
     return rt.no_view(output.to(dtype))
@@ -52,16 +52,19 @@ class _RotaryEmbedding(Function):
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
-        part = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
-        angle = part * torch.pow(
+        positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
+        angle = positions_of_G * torch.pow(
             G.new_full((), base),
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
-        u = (2 * rt.positions(2, G) - 1).to(G.dtype)
-        product = u.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
-        grad_x = rt.flatten(
-            reuse.addcmul(angle.cos().unsqueeze(1) * G, product, G.flip(-2)), -2, -1
+        twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
+        flipped_G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(
+            1
+        ) * angle.sin().unsqueeze(1)
+        angle_plus_G_G = reuse.addcmul(
+            angle.cos().unsqueeze(1) * G, flipped_G_sin_angle, G.flip(-2)
         )
+        grad_x = rt.flatten(angle_plus_G_G, -2, -1)
         return grad_x, None
 
 

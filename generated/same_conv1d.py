@@ -21,8 +21,10 @@ def _same_conv1d_forward(input, weight, bias, padding):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = rt.cast(low, weight, bias)
     input = rt.cast(wide, input)[0]
-    part = torch.nn.functional.pad(input, (padding, weight.shape[2] - padding - 1))
-    return torch.nn.functional.conv1d(part.to(low), weight, bias)
+    padded_input = torch.nn.functional.pad(
+        input, (padding, weight.shape[2] - padding - 1)
+    )
+    return torch.nn.functional.conv1d(padded_input.to(low), weight, bias)
 
 
 class _SameConv1d(Function):
@@ -52,15 +54,15 @@ class _SameConv1d(Function):
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            difference = weight_shape[2] - padding - 1
+            weight_minus_one = weight_shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                torch.nn.functional.pad(G, (difference, padding)).to(low),
+                torch.nn.functional.pad(G, (weight_minus_one, padding)).to(low),
                 weight.transpose(0, 1).flip(2),
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                torch.nn.functional.pad(input, (padding, difference)).to(low),
+                torch.nn.functional.pad(input, (padding, weight_minus_one)).to(low),
                 weight_shape,
                 G.to(low),
             )

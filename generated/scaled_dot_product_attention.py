@@ -42,8 +42,8 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
-    ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, ratio, attn_mask)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = rt.attention(query, key, value, one_over_query, attn_mask)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -59,7 +59,7 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
         if attn_mask is None
         else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     )
-    P = torch.softmax(S, -1)
+    P = torch.softmax(S, -1)  # P[*b,i,j]
     return P.to(low) @ value
 
 
@@ -93,9 +93,9 @@ class _ScaledDotProductAttention(Function):
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[2]
             ):
-                ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+                one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
                 grads = rt.attention_backward(
-                    G, query, key, value, output, kept, ratio, attn_mask
+                    G, query, key, value, output, kept, one_over_query, attn_mask
                 )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]
@@ -104,10 +104,12 @@ class _ScaledDotProductAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = grads[2]
             if ctx.needs_input_grad[3]:
-                part = (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-                S = part.add_(attn_mask)
-                P = torch.softmax(S, -1, out=S)
-                grad_P = G @ value.mT
+                query_key_over_query = (
+                    (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
+                )
+                S = query_key_over_query.add_(attn_mask)  # S[*b,i,j]
+                P = torch.softmax(S, -1, out=S)  # P[*b,i,j]
+                grad_P = G @ value.mT  # grad_P[*b,i,j]
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
                 grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
             return grad_query, grad_key, grad_value, grad_attn_mask
@@ -120,15 +122,15 @@ class _ScaledDotProductAttention(Function):
             if attn_mask is None
             else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         )
-        P = torch.softmax(S, -1)
+        P = torch.softmax(S, -1)  # P[*b,i,j]
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
-            grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

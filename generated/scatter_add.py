@@ -25,15 +25,16 @@ def _scatter_add_forward(input, index, src, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     index_shape = index.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    index = index.reshape((size, index_shape[len(p_shape)], size2))
-    src = src.reshape((size, index_shape[len(p_shape)], size2))
-    output = rt.scatter_add_inside(input, 1, index, src).reshape(
-        (*p_shape, input_shape[len(p_shape)], *q_shape)
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
+    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
+    src = src.reshape((p_size, index_shape[len(p_shape)], q_size))
+    return rt.no_view(
+        rt.scatter_add_inside(input, 1, index, src)
+        .reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+        .to(dtype),
     )
-    return rt.no_view(output.to(dtype))
 
 
 class _ScatterAdd(Function):
@@ -62,11 +63,11 @@ class _ScatterAdd(Function):
         input_shape = ctx.input_shape
         src_shape = ctx.src_shape
         grad_input = grad_src = None
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        G = G.reshape((size, input_shape[len(p_shape)], size2))
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        G = G.reshape((p_size, input_shape[len(p_shape)], q_size))
         if ctx.needs_input_grad[2]:
-            index = index.reshape((size, index_shape[len(p_shape)], size2))
+            index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
             grad_src = rt.gather_inside(G, 1, index).reshape(src_shape)
         if ctx.needs_input_grad[0]:
             grad_input = G.reshape(input_shape)

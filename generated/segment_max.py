@@ -23,12 +23,17 @@ def _segment_max_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments + 1, data.shape[1]), -math.inf)
-    chosen = torch.where(
+    filled_like_num_segments = data.new_full(
+        (num_segments + 1, data.shape[1]), -math.inf
+    )
+    segment_ids_or_num_segments = torch.where(
         (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
     ).unsqueeze(1)
+    spread_segment_ids = segment_ids_or_num_segments.expand(data.shape)
     output = (
-        reuse.scatter_reduce(part, 0, chosen.expand(data.shape), data, "amax")
+        reuse.scatter_reduce(
+            filled_like_num_segments, 0, spread_segment_ids, data, "amax"
+        )
         .narrow(0, 0, num_segments)
         .reshape((num_segments, *q_shape))
     )
@@ -54,20 +59,24 @@ class _SegmentMax(Function):
         data_shape = data.shape
         data, output, G = rt.widened(data, output, G)
         reuse = rt.reuse(G)
-        size = math.prod(q_shape)
-        data = data.reshape((data_shape[0], size))
-        output = output.reshape((num_segments, size))
-        G = G.reshape((num_segments, size))
-        mask = (segment_ids >= 0) & (segment_ids < num_segments)
-        chosen = torch.where(mask, segment_ids, 0)
-        mask2 = data == output.index_select(0, chosen)
-        mask3 = mask.unsqueeze(1)
-        placed = rt.index_add_inside(
-            G.new_zeros(output.shape), 0, segment_ids, mask2.to(G.dtype)
+        q_size = math.prod(q_shape)
+        data = data.reshape((data_shape[0], q_size))
+        output = output.reshape((num_segments, q_size))
+        G = G.reshape((num_segments, q_size))
+        valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
+        masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
+        data_matches = data == output.index_select(0, masked_segment_ids)
+        spread_segment_ids = valid_segment_ids.unsqueeze(1)
+        G_at_segment_ids = G.index_select(0, masked_segment_ids)
+        segment_ids_at_segment_ids = rt.index_add_inside(
+            G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
+        ).index_select(0, masked_segment_ids)
+        guarded_segment_ids = rt.guarded(
+            segment_ids_at_segment_ids, spread_segment_ids, 1
         )
-        chosen2 = rt.guarded(placed.index_select(0, chosen), mask3, 1)
         grad_data = rt.keep_where_(
-            reuse.div(G.index_select(0, chosen), chosen2), mask3 & mask2
+            reuse.div(G_at_segment_ids, guarded_segment_ids),
+            spread_segment_ids & data_matches,
         ).reshape(data_shape)
         return grad_data, None, None
 

@@ -23,15 +23,21 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-    placed = rt.index_add_inside(
+    filled_like_segment_ids = segment_ids.new_full(
+        segment_ids.shape, 1, dtype=torch.int64
+    )
+    data_by_segment_ids = rt.index_add_inside(
         data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
     )
-    part2 = rt.index_add_inside(
-        segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
-    ).to(data.dtype)
-    output = reuse.div(placed, part2.unsqueeze(1)).reshape((num_segments, *q_shape))
-    return rt.no_view(output.to(dtype))
+    segment_ids_by_segment_ids = rt.index_add_inside(
+        segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
+    )
+    spread_segment_ids = segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
+    return rt.no_view(
+        reuse.div(data_by_segment_ids, spread_segment_ids)
+        .reshape((num_segments, *q_shape))
+        .to(dtype),
+    )
 
 
 class _SegmentMean(Function):
@@ -55,12 +61,19 @@ class _SegmentMean(Function):
         data_shape = ctx.data_shape
         G = rt.widened(G)[0]
         G = G.reshape((num_segments, math.prod(q_shape)))
-        part = segment_ids.new_full(segment_ids.shape, 1, dtype=torch.int64)
-        part2 = rt.index_add_inside(
-            segment_ids.new_zeros((num_segments,)), 0, segment_ids, part
-        ).to(G.dtype)
+        filled_like_segment_ids = segment_ids.new_full(
+            segment_ids.shape, 1, dtype=torch.int64
+        )
+        segment_ids_by_segment_ids = rt.index_add_inside(
+            segment_ids.new_zeros((num_segments,)),
+            0,
+            segment_ids,
+            filled_like_segment_ids,
+        )
         grad_data = rt.index_select_inside(
-            G / part2.clamp(min=1).unsqueeze(1), 0, segment_ids
+            G / segment_ids_by_segment_ids.to(G.dtype).clamp(min=1).unsqueeze(1),
+            0,
+            segment_ids,
         ).reshape(data_shape)
         return grad_data, None, None
 

@@ -29,14 +29,20 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     q_shape = data.shape[1:]
     data_shape = data.shape
     data = data.reshape((data_shape[0], math.prod(q_shape)))
-    part = data.new_full((num_segments, data.shape[1]), -math.inf)
-    placed = reuse.scatter_reduce(
-        part, 0, segment_ids.unsqueeze(1).expand(data.shape), data, "amax"
+    filled_like_num_segments = data.new_full((num_segments, data.shape[1]), -math.inf)
+    spread_segment_ids = segment_ids.unsqueeze(1).expand(data.shape)
+    extreme_data_by_segment_ids = reuse.scatter_reduce(
+        filled_like_num_segments, 0, spread_segment_ids, data, "amax"
     )
-    chosen = torch.where(placed.isfinite(), placed, 0)
-    e = reuse.exp(data - chosen.index_select(0, segment_ids))
-    zeros = data.new_zeros((num_segments, data.shape[1]))
-    lse = reuse.add(chosen, reuse.log(reuse.index_add(zeros, 0, segment_ids, e)))
+    masked_data = torch.where(
+        extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
+    )
+    exp_data = reuse.exp(data - masked_data.index_select(0, segment_ids))
+    zeros_like_num_segments = data.new_zeros((num_segments, data.shape[1]))
+    exp_data_by_segment_ids = reuse.index_add(
+        zeros_like_num_segments, 0, segment_ids, exp_data
+    )
+    lse = reuse.add(masked_data, reuse.log(exp_data_by_segment_ids))
     output = reuse.exp(data - lse.index_select(0, segment_ids)).reshape(
         (data_shape[0], *q_shape)
     )
@@ -65,13 +71,17 @@ class _SegmentSoftmax(Function):
         data_shape = ctx.data_shape
         output, G = rt.widened(output, G)
         reuse = rt.reuse(G)
-        size = math.prod(q_shape)
-        output = output.reshape((data_shape[0], size))
-        G = G.reshape((data_shape[0], size))
-        zeros = G.new_zeros((num_segments, output.shape[1]))
-        grad_lse = reuse.neg(reuse.index_add(zeros, 0, segment_ids, G * output))
-        product = reuse.mul(reuse.add(grad_lse.index_select(0, segment_ids), G), output)
-        grad_data = product.reshape(data_shape)
+        q_size = math.prod(q_shape)
+        output = output.reshape((data_shape[0], q_size))
+        G = G.reshape((data_shape[0], q_size))
+        zeros_like_num_segments = G.new_zeros((num_segments, output.shape[1]))
+        grad_lse = reuse.neg(
+            reuse.index_add(zeros_like_num_segments, 0, segment_ids, G * output)
+        )
+        grad_lse_output = reuse.mul(
+            reuse.add(grad_lse.index_select(0, segment_ids), G), output
+        )
+        grad_data = grad_lse_output.reshape(data_shape)
         return grad_data, None, None
 
 

@@ -17,10 +17,11 @@ from . import _runtime as rt
 def _segment_sum_forward(data, segment_ids, num_segments):
     dtype = data.dtype
     data = rt.widened(data)[0]
-    output = rt.index_add_inside(
-        data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
+    return rt.no_view(
+        rt.index_add_inside(
+            data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
+        ).to(dtype),
     )
-    return rt.no_view(output.to(dtype))
 
 
 class _SegmentSum(Function):

@@ -64,12 +64,18 @@ def _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction):
     reuse = rt.reuse(input, target)
     dtype = rt.autocast_float32(input, target)
     input, target = rt.widened(input, target)
-    u = 1 - target
-    balance = reuse.add(alpha * target, (1 - alpha) * u)
-    part = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-    entropy = reuse.neg(reuse.addcmul(part, u, torch.nn.functional.logsigmoid(-input)))
-    probability = input.sigmoid()
-    wrong = reuse.addcmul(reuse.mul(1 - probability, target), probability, u)
+    one_minus_target = 1 - target
+    balance = reuse.add(alpha * target, (1 - alpha) * one_minus_target)  # balance[*p]
+    input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+    entropy = reuse.neg(
+        reuse.addcmul(
+            input_target, one_minus_target, torch.nn.functional.logsigmoid(-input)
+        ),
+    )
+    probability = input.sigmoid()  # probability[*p]
+    wrong = reuse.addcmul(
+        reuse.mul(1 - probability, target), probability, one_minus_target
+    )
     loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
     return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
 
@@ -97,46 +103,69 @@ class _SigmoidFocalLoss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        u = 1 - target
-        difference = 1 - alpha
-        balance = reuse.add(alpha * target, difference * u)
-        probability = input.sigmoid()
-        part = -input
-        part2 = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        one_minus_target = 1 - target
+        one_minus_alpha = 1 - alpha
+        balance = reuse.add(alpha * target, one_minus_alpha * one_minus_target)
+        probability = input.sigmoid()  # probability[*p]
+        minus_input = -input
+        input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         entropy = reuse.neg(
-            reuse.addcmul(part2, u, torch.nn.functional.logsigmoid(part))
+            reuse.addcmul(input_target, one_minus_target, logsigmoid_minus_input)
         )
-        u2 = 1 - probability
-        wrong = reuse.addcmul(target * u2, probability, u)
-        zeros = G.new_zeros(()).expand(input.shape)
-        power = wrong ** (gamma - 1)
-        mask = gamma != 0
-        power2 = reuse.pow(wrong, gamma)
+        one_minus_probability = 1 - probability
+        wrong = reuse.addcmul(
+            target * one_minus_probability, probability, one_minus_target
+        )
+        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        wrong_to_gamma = wrong ** (gamma - 1)
+        gamma_nonzero = gamma != 0
+        wrong_to_gamma2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            chosen = (
-                reuse.mul(reuse.mul(reuse.mul(gamma * entropy, u2), power), u - target)
-                if mask
-                else zeros
+            zeros_like_G_with_gamma = (
+                reuse.mul(
+                    reuse.mul(
+                        reuse.mul(gamma * entropy, one_minus_probability),
+                        wrong_to_gamma,
+                    ),
+                    one_minus_target - target,
+                )
+                if gamma_nonzero
+                else zeros_like_G
             )
-            product = reuse.mul(reuse.add(reuse.mul(u, power2), chosen), probability)
+            target_probability = reuse.mul(
+                reuse.add(
+                    reuse.mul(one_minus_target, wrong_to_gamma2),
+                    zeros_like_G_with_gamma,
+                ),
+                probability,
+            )
+            target_wrong = reuse.mul(
+                target * wrong_to_gamma2, reuse.sigmoid(minus_input)
+            )
             grad_input = reuse.mul(
-                G * balance,
-                reuse.addcmul(product, target * power2, reuse.sigmoid(part), value=-1),
+                G * balance, reuse.sub(target_probability, target_wrong)
             )
         if ctx.needs_input_grad[1]:
-            chosen2 = (
+            zeros_like_G_with_balance = (
                 reuse.mul(
-                    reuse.mul(gamma * balance, power), 1 - reuse.mul(probability, 2)
+                    reuse.mul(gamma * balance, wrong_to_gamma),
+                    1 - reuse.mul(probability, 2),
                 )
-                if mask
-                else zeros
+                if gamma_nonzero
+                else zeros_like_G
             )
-            part3 = reuse.mul(
-                entropy, reuse.add((alpha - difference) * power2, chosen2)
+            alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
+            entropy_alpha_wrong = reuse.mul(
+                entropy, reuse.add(alpha_wrong, zeros_like_G_with_balance)
             )
-            grad_target = reuse.mul(
-                reuse.addcmul(part3, reuse.mul(balance, input), power2, value=-1), G
+            entropy_plus_balance_wrong = reuse.addcmul(
+                entropy_alpha_wrong,
+                reuse.mul(balance, input),
+                wrong_to_gamma2,
+                value=-1,
             )
+            grad_target = reuse.mul(entropy_plus_balance_wrong, G)
         return grad_input, grad_target, None, None, None
 
 
@@ -144,23 +173,27 @@ def _sigmoid_focal_loss_tangent(
     input, target, alpha, gamma, reduction, d_input, d_target
 ):
     input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    probability = input.sigmoid()
-    u = 1 - probability
-    u2 = 1 - target
-    product = probability * u2
-    wrong = target * u + product
-    part = -input
+    probability = input.sigmoid()  # probability[*p]
+    one_minus_probability = 1 - probability
+    one_minus_target = 1 - target
+    probability_target = probability * one_minus_target
+    wrong = target * one_minus_probability + probability_target  # wrong[*p]
+    minus_input = -input
     entropy = -(
         target * torch.nn.functional.logsigmoid(input)
-        + u2 * torch.nn.functional.logsigmoid(part)
+        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
     )
-    difference = 1 - alpha
-    balance = alpha * target + difference * u2
-    d_wrong = probability * (d_input * u * (1 - 2 * target) - 2 * d_target) + d_target
-    added = d_target * (
-        (alpha - difference) * entropy - input * balance
-    ) + d_input * balance * (product - target * part.sigmoid())
-    d_loss = wrong**gamma * added + (
+    one_minus_alpha = 1 - alpha
+    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
+    d_wrong = (
+        probability
+        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
+        + d_target
+    )
+    d_target_plus_d_input = d_target * (
+        (alpha - one_minus_alpha) * entropy - input * balance
+    ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
+    d_loss = wrong**gamma * d_target_plus_d_input + (
         gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(d_input.shape)

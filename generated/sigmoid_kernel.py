@@ -54,18 +54,18 @@ class _SigmoidKernel(Function):
         K, G = rt.cast(wide, K, G)
         grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
-            part = torch.ops.aten.tanh_backward(G, K)
+            G_through_tanh = torch.ops.aten.tanh_backward(G, K)
             if ctx.needs_input_grad[0]:
-                grad_x1 = (part.to(low) @ x2).to(wide).mul_(gamma)
+                grad_x1 = (G_through_tanh.to(low) @ x2).to(wide).mul_(gamma)
             if ctx.needs_input_grad[1]:
-                grad_x2 = (part.mT.to(low) @ x1).to(wide).mul_(gamma)
+                grad_x2 = (G_through_tanh.mT.to(low) @ x1).to(wide).mul_(gamma)
             return grad_x1, grad_x2, None, None
-        u = 1 - K.square()
-        product = G * u
+        one_minus_K_squared = 1 - K.square()
+        G_K = G * one_minus_K_squared
         if ctx.needs_input_grad[0]:
-            grad_x1 = gamma * (product.to(low) @ x2).to(wide)
+            grad_x1 = gamma * (G_K.to(low) @ x2).to(wide)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * (product.mT.to(low) @ x1).to(wide)
+            grad_x2 = gamma * (G_K.mT.to(low) @ x1).to(wide)
         return grad_x1, grad_x2, None, None
 
 

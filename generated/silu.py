@@ -42,8 +42,8 @@ class _Silu(Function):
             grad_input = torch.ops.aten.silu_backward(G, input)
             return grad_input
         input, G = rt.widened(input, G)
-        input_sigmoid = input.sigmoid()
-        grad_input = G * input_sigmoid * (1 + input * (1 - input_sigmoid))
+        sigmoid_input = input.sigmoid()
+        grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))
         return grad_input
 
 

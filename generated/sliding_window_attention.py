@@ -38,12 +38,13 @@ from . import _runtime as rt
 def _sliding_window_attention_forward(query, key, value, window):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
-    position = rt.positions(query.shape[-2], query).unsqueeze(1)
-    position2 = rt.positions(key.shape[-2], query)
-    mask = (position2 <= position) & (position - position2 < window)
-    attended = rt.attention(
-        query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), mask
+    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = rt.positions(key.shape[-2], query)
+    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    key_and_query = (positions_of_key <= positions_of_query) & (
+        positions_of_query - positions_of_key < window
     )
+    attended = rt.attention(query, key, value, one_over_query, key_and_query)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -53,13 +54,14 @@ def _sliding_window_attention_composed(query, key, value, window):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    position = rt.positions(query.shape[-2], query).unsqueeze(1)
-    position2 = rt.positions(key.shape[-2], query)
-    mask = (position2 <= position) & (position - position2 < window)
-    P = torch.where(
-        mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+    S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
+    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+    positions_of_key = rt.positions(key.shape[-2], query)
+    key_and_query = (positions_of_key <= positions_of_query) & (
+        positions_of_query - positions_of_key < window
     )
+    S_or_finfo_wide = torch.where(key_and_query, S, torch.finfo(wide).min)
+    P = torch.where(key_and_query, torch.softmax(S_or_finfo_wide, -1), 0)  # P[*b,i,j]
     return P.to(low) @ value
 
 
@@ -90,12 +92,15 @@ class _SlidingWindowAttention(Function):
             wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
-            position = rt.positions(query.shape[-2], G).unsqueeze(1)
-            position2 = rt.positions(key.shape[-2], G)
-            mask = (position2 <= position) & (position - position2 < window)
-            ratio = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            positions_of_query = rt.positions(query.shape[-2], G)
+            spread_query = positions_of_query.unsqueeze(1)
+            positions_of_key = rt.positions(key.shape[-2], G)
+            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            key_and_spread_query = (positions_of_key <= spread_query) & (
+                spread_query - positions_of_key < window
+            )
             grads = rt.attention_backward(
-                G, query, key, value, output, kept, ratio, mask
+                G, query, key, value, output, kept, one_over_query, key_and_spread_query
             )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]
@@ -107,17 +112,19 @@ class _SlidingWindowAttention(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        position = rt.positions(query.shape[-2], G).unsqueeze(1)
-        position2 = rt.positions(key.shape[-2], G)
-        mask = (position2 <= position) & (position - position2 < window)
-        P = torch.where(
-            mask, torch.softmax(torch.where(mask, S, torch.finfo(wide).min), -1), 0
+        S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
+        positions_of_query = rt.positions(query.shape[-2], G)
+        spread_query = positions_of_query.unsqueeze(1)
+        positions_of_key = rt.positions(key.shape[-2], G)
+        key_and_spread_query = (positions_of_key <= spread_query) & (
+            spread_query - positions_of_key < window
         )
+        S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
+        P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT
-            part = grad_P.to(wide)
-            grad_S = P * (part - (part * P).sum(-1, keepdim=True))
+            grad_P = G @ value.mT  # grad_P[*b,i,j]
+            wide_grad_P = grad_P.to(wide)
+            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

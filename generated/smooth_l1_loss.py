@@ -52,15 +52,22 @@ def _smooth_l1_loss_forward(input, target, reduction, beta):
         else rt.promoted(input, target)
     )
     input, target = rt.widened(input, target)
-    mask = 0 < beta
-    difference = input - target if not mask else None
-    magnitude = difference.abs() if not mask else None
-    chosen = (
-        rt.where(magnitude < beta, 0.5 * difference.square(), magnitude - 0.5 * beta)
-        if not mask
+    beta_positive = 0 < beta
+    input_minus_target = input - target if not beta_positive else None
+    abs_input = input_minus_target.abs() if not beta_positive else None
+    half_input_squared = (
+        0.5 * input_minus_target.square() if not beta_positive else None
+    )
+    input_or_abs_input = (
+        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+        if not beta_positive
         else None
     )
-    loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta) if mask else chosen
+    loss = (
+        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
+        if beta_positive
+        else input_or_abs_input
+    )
     return _smooth_l1_loss_reduced(loss, reduction).to(dtype)
 
 
@@ -85,16 +92,16 @@ class _SmoothL1Loss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        e = input - target
-        chosen = (
+        e = input - target  # e[*p]
+        sign_e = (
             reuse.div(reuse.hardtanh(e, -beta, beta), beta)
             if 0 < beta
             else reuse.sign(e)
         )
         if ctx.needs_input_grad[0]:
-            grad_input = G * chosen if ctx.needs_input_grad[1] else reuse.mul(chosen, G)
+            grad_input = G * sign_e if ctx.needs_input_grad[1] else reuse.mul(sign_e, G)
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(chosen, -G)
+            grad_target = reuse.mul(sign_e, -G)
         return grad_input, grad_target, None, None
 
 

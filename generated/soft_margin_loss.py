@@ -69,12 +69,12 @@ class _SoftMarginLoss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        gate = reuse.sigmoid(reuse.neg(input * target))
-        part = -G
+        sigmoid_input = reuse.sigmoid(reuse.neg(input * target))
+        minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input = reuse.mul(part * target, gate)
+            grad_input = reuse.mul(minus_G * target, sigmoid_input)
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(part * input, gate)
+            grad_target = reuse.mul(minus_G * input, sigmoid_input)
         return grad_input, grad_target, None
 
 

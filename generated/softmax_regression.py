@@ -26,7 +26,7 @@ def _softmax_regression_forward(features, weight, bias, targets):
     wide = torch.promote_types(low, torch.float32)
     features, weight, bias = rt.cast(low, features, weight, bias)
     logits = torch.addmm(bias, features, weight.mT)
-    F = torch.log_softmax(logits.to(wide), 1)
+    F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
     cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
     return cost, logits
 
@@ -59,11 +59,13 @@ class _SoftmaxRegression(Function):
         logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None
         reuse = rt.reuse(G_cost, G_logits)
-        part = G_cost.new_full(targets.shape, -1).unsqueeze(1)
-        placed = reuse.scatter_add(
-            torch.softmax(logits, 1), 1, targets.unsqueeze(1), part
+        filled_like_targets = G_cost.new_full(targets.shape, -1).unsqueeze(1)
+        G_cost_by_targets = reuse.scatter_add(
+            torch.softmax(logits, 1), 1, targets.unsqueeze(1), filled_like_targets
         )
-        grad_logits = reuse.add(reuse.mul(placed, G_cost / features_shape[0]), G_logits)
+        grad_logits = reuse.add(
+            reuse.mul(G_cost_by_targets, G_cost / features_shape[0]), G_logits
+        )
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight
         if ctx.needs_input_grad[1]:

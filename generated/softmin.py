@@ -22,8 +22,8 @@ def _softmin_forward(A, dim):
     reuse = rt.reuse(A)
     dtype = rt.autocast_float32(A)
     A = rt.widened_for_kernel(A)[0]
-    part = -A
-    return reuse.softmax(part, dim).to(dtype)
+    minus_A = -A
+    return reuse.softmax(minus_A, dim).to(dtype)
 
 
 class _Softmin(Function):

@@ -22,8 +22,7 @@ from . import _runtime as rt
 def _softshrink_forward(input, lambd):
     dtype = input.dtype
     input = rt.widened(input)[0]
-    output = torch.nn.functional.softshrink(input, lambd)
-    return output.to(dtype)
+    return torch.nn.functional.softshrink(input, lambd).to(dtype)
 
 
 class _Softshrink(Function):

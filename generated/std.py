@@ -20,14 +20,19 @@ def _std_forward(A, dim, correction, keepdim):
     reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    mu = A.mean(dim)
+    mu = A.mean(dim)  # mu[*p,*q]
     variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
         A.shape[dim] - correction
     )
-    mask = variance != 0
-    deviation = torch.where(mask, rt.guarded(variance, mask, 1).sqrt(), 0)
-    deviation = deviation.unsqueeze(dim) if keepdim else deviation
-    deviation = rt.no_view(deviation.to(dtype))
+    variance_nonzero = variance != 0
+    deviation = torch.where(
+        variance_nonzero, rt.guarded(variance, variance_nonzero, 1).sqrt(), 0
+    )
+    deviation = (
+        rt.no_view(deviation.unsqueeze(dim).to(dtype))
+        if keepdim
+        else deviation.to(dtype)
+    )
     return deviation, mu
 
 
@@ -58,16 +63,22 @@ class _Std(Function):
             A, deviation, mu, G = rt.widened(A, deviation, mu, G)
             deviation = deviation if keepdim else deviation.unsqueeze(dim)
             G = G if keepdim else G.unsqueeze(dim)
-            ratio = G / ((A.shape[dim] - correction) * deviation)
-            grad_A = rt.keep_where_((A - mu.unsqueeze(dim)).mul_(ratio), deviation != 0)
+            G_over_deviation = G / ((A.shape[dim] - correction) * deviation)
+            grad_A = rt.keep_where_(
+                (A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0
+            )
             return grad_A, None, None, None
         A, deviation, G = rt.widened(A, deviation, G)
         deviation = deviation if keepdim else deviation.unsqueeze(dim)
         G = G if keepdim else G.unsqueeze(dim)
-        mu = A.mean(dim)
-        mask = deviation != 0
-        ratio = G / ((A.shape[dim] - correction) * rt.where(mask, deviation, 1))
-        grad_A = torch.where(mask, ratio * (A - mu.unsqueeze(dim)), 0)
+        mu = A.mean(dim)  # mu[*p,*q]
+        deviation_nonzero = deviation != 0
+        dim_deviation = (A.shape[dim] - correction) * rt.where(
+            deviation_nonzero, deviation, 1
+        )
+        grad_A = torch.where(
+            deviation_nonzero, G / dim_deviation * (A - mu.unsqueeze(dim)), 0
+        )
         return grad_A, None, None, None
 
 

@@ -47,11 +47,11 @@ class _Swiglu(Function):
             if ctx.needs_input_grad[1]:
                 grad_gate = torch.ops.aten.silu_backward(G, gate).mul_(input)
             return grad_input, grad_gate
-        gate_sigmoid = gate.sigmoid()
+        sigmoid_gate = gate.sigmoid()
         if ctx.needs_input_grad[0]:
-            grad_input = G * gate * gate_sigmoid
+            grad_input = G * gate * sigmoid_gate
         if ctx.needs_input_grad[1]:
-            grad_gate = G * input * gate_sigmoid * (1 + gate * (1 - gate_sigmoid))
+            grad_gate = G * input * sigmoid_gate * (1 + gate * (1 - sigmoid_gate))
         return grad_input, grad_gate
 
 

@@ -20,7 +20,7 @@ from . import _runtime as rt
 def _take_forward(input, index):
     p_shape = index.shape
     index = index.reshape((math.prod(p_shape),))
-    at = index + torch.where(index < 0, input.shape[0], 0)
+    at = index + torch.where(index < 0, input.shape[0], 0)  # at[*p]
     return rt.no_view(input.index_select(0, at).reshape((*p_shape,)))
 
 
@@ -41,10 +41,10 @@ class _Take(Function):
         p_shape = index.shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        size = math.prod(p_shape)
-        index = index.reshape((size,))
-        G = G.reshape((size,))
-        at = index + torch.where(index < 0, input_shape[0], 0)
+        p_size = math.prod(p_shape)
+        index = index.reshape((p_size,))
+        G = G.reshape((p_size,))
+        at = index + torch.where(index < 0, input_shape[0], 0)  # at[*p]
         grad_input = reuse.index_add(G.new_zeros(input_shape), 0, at, G)
         return grad_input, None
 

@@ -23,11 +23,11 @@ def _take_along_dim_forward(input, indices, dim):
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
     indices_shape = indices.shape
-    size = math.prod(p_shape)
-    size2 = math.prod(q_shape)
-    input = input.reshape((size, input_shape[len(p_shape)], size2))
-    indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
-    at = indices + torch.where(indices < 0, input.shape[1], 0)
+    p_size = math.prod(p_shape)
+    q_size = math.prod(q_shape)
+    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
+    indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
+    at = indices + torch.where(indices < 0, input.shape[1], 0)  # at[*p,k,*q]
     return rt.no_view(
         rt.gather(input, 1, at).reshape(
             (*p_shape, indices_shape[len(p_shape)], *q_shape)
@@ -58,15 +58,16 @@ class _TakeAlongDim(Function):
         input_shape = ctx.input_shape
         indices_shape = indices.shape
         G = rt.widened(G)[0]
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        indices = indices.reshape((size, indices_shape[len(p_shape)], size2))
-        G = G.reshape((size, indices_shape[len(p_shape)], size2))
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
         at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-        zeros = G.new_zeros(
+        zeros_like_indices = G.new_zeros(
             (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
         )
-        grad_input = rt.scatter_add_(zeros, 1, at, G).reshape(input_shape)
+        scatter_add = rt.scatter_add_(zeros_like_indices, 1, at, G)
+        grad_input = scatter_add.reshape(input_shape)
         return grad_input, None, None
 
 

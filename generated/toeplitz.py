@@ -35,10 +35,11 @@ class _Toeplitz(Function):
         columns = ctx.columns
         weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
-        position = rt.positions(rows, G).unsqueeze(1)
-        difference = position - rt.positions(columns, G) + columns - 1
+        rows_plus_columns = (
+            rt.positions(rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
+        )
         grad_weight = G.new_zeros(weight_shape).index_add(
-            0, difference.flatten(), G.reshape((rows * columns,))
+            0, (rows_plus_columns - 1).flatten(), G.reshape((rows * columns,))
         )
         return grad_weight, None, None
 

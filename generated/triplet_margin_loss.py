@@ -76,12 +76,12 @@ def _triplet_margin_loss_forward(anchor, positive, negative, margin, p, eps, red
     reuse = rt.reuse(anchor, positive, negative)
     dtype = rt.autocast_float32(anchor, positive, negative)
     anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = reuse.add(anchor - positive, eps)
-    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = reuse.add(anchor - negative, eps)
-    powers_far = reuse.pow(reuse.abs(away), p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
+    towards = reuse.add(anchor - positive, eps)  # towards[n,d]
+    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = reuse.add(anchor - negative, eps)  # away[n,d]
+    powers_far = reuse.pow(reuse.abs(away), p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
     loss = (near - far + margin).clamp(min=0)
     loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
     return loss, powers_near, powers_far
@@ -119,23 +119,35 @@ class _TripletMarginLoss(Function):
             anchor, positive, negative, powers_near, powers_far, G = given
             G = G / math.prod(loss_shape) if reduction == "mean" else G
             G = G.expand(loss_shape)
-            near = powers_near ** rt.ieee_divide(1, p)
-            far = powers_far ** rt.ieee_divide(1, p)
-            mask = p != 0
-            mask2 = mask & (near - far + margin >= 0)
-            mask3 = mask2.unsqueeze(1)
-            difference = rt.ieee_divide(1, p if mask else 1) - 1
-            difference2 = p - 1
+            near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+            far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+            p_nonzero = p != 0
+            p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+            spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+            p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+            p_minus_one = p - 1
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                towards = (anchor - positive).add_(eps)
-                power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-                part = towards.abs().pow_(difference2).mul_(G.unsqueeze(1) * power)
-                grad_towards = rt.where(mask3, part.mul_(towards.sign()), 0)
+                towards = (anchor - positive).add_(eps)  # towards[n,d]
+                powers_near_to_p_nonzero = (
+                    torch.where(p_nonzero_and_near, powers_near, 1)
+                    ** p_nonzero_minus_one
+                )
+                towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
+                scaled_towards = towards_to_p_minus_one.mul_(
+                    G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
+                ).mul_(towards.sign_())
+                grad_towards = rt.where(spread_p_nonzero, scaled_towards, 0)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                away = (anchor - negative).add_(eps)
-                power2 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-                part2 = away.abs().pow_(difference2).mul_((-G).unsqueeze(1) * power2)
-                grad_away = rt.where(mask3, part2.mul_(away.sign()), 0)
+                away = (anchor - negative).add_(eps)  # away[n,d]
+                powers_far_to_p_nonzero = (
+                    torch.where(p_nonzero_and_near, powers_far, 1)
+                    ** p_nonzero_minus_one
+                )
+                away_to_p_minus_one = away.abs().pow_(p_minus_one)
+                scaled_away = away_to_p_minus_one.mul_(
+                    (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
+                ).mul_(away.sign_())
+                grad_away = rt.where(spread_p_nonzero, scaled_away, 0)  # grad_away[n,d]
             if ctx.needs_input_grad[0]:
                 grad_anchor = (
                     grad_towards + grad_away
@@ -150,30 +162,47 @@ class _TripletMarginLoss(Function):
         anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
-        towards = anchor - positive + eps
-        towards_magnitude = towards.abs()
-        powers_near = (towards_magnitude**p).sum(1)
-        near = powers_near ** rt.ieee_divide(1, p)
-        away = anchor - negative + eps
-        away_magnitude = away.abs()
-        powers_far = (away_magnitude**p).sum(1)
-        far = powers_far ** rt.ieee_divide(1, p)
-        mask = p != 0
-        mask2 = mask & (near - far + margin >= 0)
-        mask3 = mask2.unsqueeze(1)
-        difference = rt.ieee_divide(1, p if mask else 1) - 1
-        difference2 = p - 1
+        towards = anchor - positive + eps  # towards[n,d]
+        abs_towards = towards.abs()
+        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        away = anchor - negative + eps  # away[n,d]
+        abs_away = away.abs()
+        powers_far = (abs_away**p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+        p_nonzero = p != 0
+        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            power = (torch.where(mask2, powers_near, 1) ** difference).unsqueeze(1)
-            power2 = torch.where(mask3, towards_magnitude, 1) ** difference2
-            grad_towards = rt.where(
-                mask3, G.unsqueeze(1) * power * power2 * towards.sign(), 0
+            abs_towards_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
             )
+            powers_near_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
+            )
+            G_powers_near = (
+                G.unsqueeze(1)
+                * powers_near_to_p_nonzero.unsqueeze(1)
+                * abs_towards_to_p_minus_one
+                * towards.sign()
+            )
+            grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            power3 = (torch.where(mask2, powers_far, 1) ** difference).unsqueeze(1)
-            power4 = torch.where(mask3, away_magnitude, 1) ** difference2
+            abs_away_to_p_minus_one = (
+                torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
+            )
+            powers_far_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
+            ).unsqueeze(1)
             grad_away = rt.where(
-                mask3, (-G).unsqueeze(1) * power3 * power4 * away.sign(), 0
+                spread_p_nonzero,
+                (-G).unsqueeze(1)
+                * powers_far_to_p_nonzero
+                * abs_away_to_p_minus_one
+                * away.sign(),
+                0,
             )
         if ctx.needs_input_grad[0]:
             grad_anchor = grad_towards + grad_away
@@ -198,31 +227,40 @@ def _triplet_margin_loss_tangent(
 ):
     given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
     anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps
-    towards_magnitude = towards.abs()
-    powers_near = (towards_magnitude**p).sum(1)
-    near = powers_near ** rt.ieee_divide(1, p)
-    away = anchor - negative + eps
-    away_magnitude = away.abs()
-    powers_far = (away_magnitude**p).sum(1)
-    far = powers_far ** rt.ieee_divide(1, p)
-    mask = p != 0
-    mask2 = (near - far + margin >= 0) & mask
-    mask3 = mask2.unsqueeze(1)
-    difference = rt.ieee_divide(1, p if mask else 1) - 1
-    difference2 = p - 1
-    product = torch.where(mask2, powers_near, 1) ** difference * (
-        torch.where(mask3, towards_magnitude, 1) ** difference2
+    towards = anchor - positive + eps  # towards[n,d]
+    abs_towards = towards.abs()
+    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+    away = anchor - negative + eps  # away[n,d]
+    abs_away = away.abs()
+    powers_far = (abs_away**p).sum(1)  # powers_far[n]
+    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+    p_nonzero = p != 0
+    near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
+    spread_near = near_and_p_nonzero.unsqueeze(1)
+    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+    p_minus_one = p - 1
+    sum_of_abs_towards = (
+        torch.where(spread_near, abs_towards, 1) ** p_minus_one
         * towards.sign()
         * (d_anchor - d_positive)
     ).sum(1)
-    total = (
-        torch.where(mask3, away_magnitude, 1) ** difference2
+    powers_far_to_p_nonzero = (
+        torch.where(near_and_p_nonzero, powers_far, 1) ** p_nonzero_minus_one
+    )
+    powers_near_abs_towards = (
+        torch.where(near_and_p_nonzero, powers_near, 1) ** p_nonzero_minus_one
+        * sum_of_abs_towards
+    )
+    sum_of_abs_away = (
+        torch.where(spread_near, abs_away, 1) ** p_minus_one
         * away.sign()
         * (d_anchor - d_negative)
     ).sum(1)
     d_loss = rt.where(
-        mask2, product - torch.where(mask2, powers_far, 1) ** difference * total, 0
+        near_and_p_nonzero,
+        powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
+        0,
     )
     return _triplet_margin_loss_reduced(d_loss, reduction)
 

@@ -20,13 +20,12 @@ from . import _runtime as rt
 def _tucker_forward(core, U, V, W):
     low = rt.autocast_product(core, U, V, W)
     core, U, V, W = rt.cast(low, core, U, V, W)
-    product = (core.flatten(1, 2).mT @ U.mT).unflatten(
+    core_U_V = (core.flatten(1, 2).mT @ U.mT).unflatten(
         0, (core.shape[1], core.shape[2])
     ).flatten(1, 2).mT @ V.mT
+    split_core_U_V = core_U_V.unflatten(0, (core.shape[2], U.shape[0]))
     return rt.no_view(
-        (
-            product.unflatten(0, (core.shape[2], U.shape[0])).flatten(1, 2).mT @ W.mT
-        ).unflatten(0, (U.shape[0], V.shape[0])),
+        (split_core_U_V.flatten(1, 2).mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0]))
     )
 
 
@@ -55,25 +54,23 @@ class _Tucker(Function):
             or ctx.needs_input_grad[2]
             or ctx.needs_input_grad[3]
         ):
-            product = rt.unflatten(
-                rt.flatten(G, 1, 2).mT @ U, 0, (V_shape[0], W_shape[0])
-            )
+            G_U = rt.unflatten(rt.flatten(G, 1, 2).mT @ U, 0, (V_shape[0], W_shape[0]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            product2 = rt.flatten(
+            G_U_V = rt.flatten(
                 rt.unflatten(
-                    rt.flatten(product, 1, 2).mT @ V, 0, (W_shape[0], core_shape[0])
+                    rt.flatten(G_U, 1, 2).mT @ V, 0, (W_shape[0], core_shape[0])
                 ),
                 1,
                 2,
             )
         if ctx.needs_input_grad[0]:
-            grad_core = rt.unflatten(product2.mT @ W, 0, (core_shape[0], core_shape[1]))
+            grad_core = rt.unflatten(G_U_V.mT @ W, 0, (core_shape[0], core_shape[1]))
         if ctx.needs_input_grad[1]:
             grad_U = rt.flatten((G.mT @ V).mT @ W, 1, 2) @ rt.flatten(core, 1, 2).mT
         if ctx.needs_input_grad[2]:
-            grad_V = torch.einsum("ijl,jkl->ik", product.mT @ W, core)
+            grad_V = torch.einsum("jlr,lmr->jm", G_U.mT @ W, core)
         if ctx.needs_input_grad[3]:
-            grad_W = product2 @ rt.flatten(core, 0, 1)
+            grad_W = G_U_V @ rt.flatten(core, 0, 1)
         return grad_core, grad_U, grad_V, grad_W
 
 

@@ -56,15 +56,15 @@ def _tversky_loss_forward(input, target, alpha, beta, smooth, reduction):
     input, target = rt.widened(input, target)
     q_shape = input.shape[1:]
     input_shape = input.shape
-    size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], size))
-    target = target.reshape((input_shape[0], size))
-    probability = input.sigmoid()
-    found = (target * probability).sum(1)
+    q_size = math.prod(q_shape)
+    input = input.reshape((input_shape[0], q_size))
+    target = target.reshape((input_shape[0], q_size))
+    probability = input.sigmoid()  # probability[n,*q]
+    found = (target * probability).sum(1)  # found[n]
     u3 = found + smooth
-    wrong = reuse.mul(1 - target, probability).sum(1)
-    missed = reuse.mul(1 - probability, target).sum(1)
-    whole = found + alpha * wrong + beta * missed + smooth
+    wrong = reuse.mul(1 - target, probability).sum(1)  # wrong[n]
+    missed = reuse.mul(1 - probability, target).sum(1)  # missed[n]
+    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
     loss = _tversky_loss_reduced(loss, reduction).to(dtype)
     return loss, u3, whole
@@ -102,25 +102,33 @@ class _TverskyLoss(Function):
         if rt.unrecorded(G):
             input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
-            size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], size))
-            grad_whole = G * u3 / whole.square()
-            probability = input.sigmoid()
-            difference = 1 - alpha
-            ratio = G / whole
+            q_size = math.prod(q_shape)
+            input = input.reshape((input_shape[0], q_size))
+            grad_whole = G * u3 / whole.square()  # grad_whole[n]
+            probability = input.sigmoid()  # probability[n,*q]
+            one_minus_alpha = 1 - alpha
+            G_over_whole = G / whole
             if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], size))
-                part = torch.addcmul(
+                target = target.reshape((input_shape[0], q_size))
+                alpha_minus_G_over_whole = (
+                    one_minus_alpha - beta
+                ) * grad_whole - G_over_whole
+                grad_whole_plus_alpha_target = torch.addcmul(
                     (alpha * grad_whole).unsqueeze(1),
-                    ((difference - beta) * grad_whole - ratio).unsqueeze(1),
+                    alpha_minus_G_over_whole.unsqueeze(1),
                     target,
                 )
                 grad_input = torch.ops.aten.sigmoid_backward(
-                    part, probability, grad_input=part
+                    grad_whole_plus_alpha_target,
+                    probability,
+                    grad_input=grad_whole_plus_alpha_target,
                 ).reshape(input_shape)
             if ctx.needs_input_grad[1]:
+                spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(
+                    1
+                )
                 grad_target = (
-                    ((difference * grad_whole - ratio).unsqueeze(1) * probability)
+                    (spread_alpha * probability)
                     .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
                     .reshape(target_shape)
                 )
@@ -128,27 +136,34 @@ class _TverskyLoss(Function):
         smooth = ctx.smooth
         input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], size))
-        target = target.reshape((input_shape[0], size))
-        probability = input.sigmoid()
-        u2 = 1 - probability
-        found = (target * probability).sum(1)
-        u = 1 - target
-        wrong = (probability * u).sum(1)
-        missed = (target * u2).sum(1)
-        whole = found + alpha * wrong + beta * missed + smooth
-        grad_whole = G * (found + smooth) / whole.square()
-        ratio = G / whole
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        target = target.reshape((input_shape[0], q_size))
+        probability = input.sigmoid()  # probability[n,*q]
+        one_minus_probability = 1 - probability
+        found = (target * probability).sum(1)  # found[n]
+        one_minus_target = 1 - target
+        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
+        missed = (target * one_minus_probability).sum(1)  # missed[n]
+        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
+        grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
+        G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
-            product = ((1 - beta) * grad_whole - ratio).unsqueeze(1) * target
+            grad_whole_minus_G_over_whole = (
+                (1 - beta) * grad_whole - G_over_whole
+            ).unsqueeze(1)
             grad_input = (
-                probability * u2 * (product + alpha * grad_whole.unsqueeze(1) * u)
+                probability
+                * one_minus_probability
+                * (
+                    grad_whole_minus_G_over_whole * target
+                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
+                )
             ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                ((1 - alpha) * grad_whole - ratio).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * u2
+                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
+                + beta * grad_whole.unsqueeze(1) * one_minus_probability
             ).reshape(target_shape)
         return grad_input, grad_target, None, None, None, None
 

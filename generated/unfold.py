@@ -23,8 +23,10 @@ def _unfold_forward(input, dimension, length, step):
     input = input.reshape(
         (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
     )
-    added = (input_shape[len(p_shape)] - length) // step + 1
-    return input.unfold(1, length, step).reshape((*p_shape, added, *q_shape, length))
+    input_plus_one = (input_shape[len(p_shape)] - length) // step + 1
+    return input.unfold(1, length, step).reshape(
+        (*p_shape, input_plus_one, *q_shape, length)
+    )
 
 
 def unfold(

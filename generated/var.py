@@ -19,12 +19,13 @@ def _var_forward(A, dim, correction, keepdim):
     reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    mu = A.mean(dim)
+    mu = A.mean(dim)  # mu[*p,*q]
     variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
         A.shape[dim] - correction
     )
-    variance = variance.unsqueeze(dim) if keepdim else variance
-    variance = rt.no_view(variance.to(dtype))
+    variance = (
+        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
+    )
     return variance, mu
 
 
@@ -58,7 +59,7 @@ class _Var(Function):
             return grad_A, None, None, None
         A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
-        mu = A.mean(dim)
+        mu = A.mean(dim)  # mu[*p,*q]
         grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))
         return grad_A, None, None, None
 

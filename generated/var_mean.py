@@ -24,9 +24,10 @@ def _var_mean_forward(A, dim, correction, keepdim):
     variance = reuse.square(A - mu.unsqueeze(dim)).sum(dim) / (
         A.shape[dim] - correction
     )
-    variance = variance.unsqueeze(dim) if keepdim else variance
+    variance = (
+        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
+    )
     mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
-    variance = rt.no_view(variance.to(dtype))
     return variance, mu
 
 
@@ -54,8 +55,10 @@ class _VarMean(Function):
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-        product = reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction))
-        grad_A = reuse.add(product, (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim))
+        A_G_variance = reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction))
+        grad_A = reuse.add(
+            A_G_variance, (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim)
+        )
         return grad_A, None, None, None
 
 

@@ -23,9 +23,11 @@ def _vector_norm_forward(A, ord, dim, keepdim):
     reuse = rt.reuse(A)
     dtype = A.dtype
     A = rt.widened(A)[0]
-    total = reuse.pow(A.abs(), ord).sum(dim)
-    mask = total != 0
-    F = torch.where(mask, rt.guarded(total, mask, 1) ** rt.ieee_divide(1, ord), 0)
+    total = reuse.pow(A.abs(), ord).sum(dim)  # total[*p,*q]
+    total_nonzero = total != 0
+    F = torch.where(
+        total_nonzero, rt.guarded(total, total_nonzero, 1) ** rt.ieee_divide(1, ord), 0
+    )
     F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
     return F, total
 
@@ -56,30 +58,33 @@ class _VectorNorm(Function):
         if rt.unrecorded(G):
             A, total, G = rt.widened(A, total, G)
             G = G if keepdim else G.unsqueeze(dim)
-            mask = ord != 0
-            mask2 = (total != 0) & mask
-            power = (
-                torch.where(mask2, total, 1)
-                ** (rt.ieee_divide(1, ord if mask else 1) - 1)
-            ).unsqueeze(dim)
+            ord_nonzero = ord != 0
+            total_and_ord_nonzero = (total != 0) & ord_nonzero
+            total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+                rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+            )
+            abs_A_to_ord_G_total = (
+                A.abs().pow_(ord - 1).mul_(G * total_to_ord_nonzero.unsqueeze(dim))
+            )
             grad_A = rt.keep_where_(
-                A.abs().pow_(ord - 1).mul_(G * power).mul_(A.sign()),
-                mask2.unsqueeze(dim),
+                abs_A_to_ord_G_total.mul_(A.sign()),
+                total_and_ord_nonzero.unsqueeze(dim),
             )
             return grad_A, None, None, None
         A, G = rt.widened(A, G)
         G = G if keepdim else G.unsqueeze(dim)
-        A_magnitude = A.abs()
-        total = (A_magnitude**ord).sum(dim)
-        mask = ord != 0
-        mask2 = (total != 0) & mask
-        mask3 = mask2.unsqueeze(dim)
-        power = (
-            torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
-        ).unsqueeze(dim)
+        abs_A = A.abs()
+        total = (abs_A**ord).sum(dim)  # total[*p,*q]
+        ord_nonzero = ord != 0
+        total_and_ord_nonzero = (total != 0) & ord_nonzero
+        spread_total = total_and_ord_nonzero.unsqueeze(dim)
+        safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
+        total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+        )
         grad_A = torch.where(
-            mask3,
-            G * power * torch.where(mask3, A_magnitude, 1) ** (ord - 1) * A.sign(),
+            spread_total,
+            G * total_to_ord_nonzero.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
             0,
         )
         return grad_A, None, None, None
@@ -87,13 +92,16 @@ class _VectorNorm(Function):
 
 def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     A, d_A = rt.widened(A, d_A)
-    A_magnitude = A.abs()
-    total = (A_magnitude**ord).sum(dim)
-    mask = ord != 0
-    mask2 = (total != 0) & mask
-    power = torch.where(mask2.unsqueeze(dim), A_magnitude, 1) ** (ord - 1)
-    power2 = torch.where(mask2, total, 1) ** (rt.ieee_divide(1, ord if mask else 1) - 1)
-    d_F = torch.where(mask2, power2 * (d_A * power * A.sign()).sum(dim), 0)
+    abs_A = A.abs()
+    total = (abs_A**ord).sum(dim)  # total[*p,*q]
+    ord_nonzero = ord != 0
+    total_and_ord_nonzero = (total != 0) & ord_nonzero
+    safe_abs_A = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_A, 1)
+    sum_of_d_A = (d_A * safe_abs_A ** (ord - 1) * A.sign()).sum(dim)
+    total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+        rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+    )
+    d_F = torch.where(total_and_ord_nonzero, total_to_ord_nonzero * sum_of_d_A, 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
 
 

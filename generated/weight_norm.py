@@ -26,11 +26,12 @@ def _weight_norm_forward(v, g, dim):
     q_shape = v.shape[dim_axis + 1 :]
     v_shape = v.shape
     v = v.reshape((math.prod(p_shape), v_shape[len(p_shape)], math.prod(q_shape)))
-    norm = v.square().sum((0, 2)).sqrt()
-    output = (g.unsqueeze(1) / norm.unsqueeze(1) * v).reshape(
-        (*p_shape, v_shape[len(p_shape)], *q_shape)
+    norm = v.square().sum((0, 2)).sqrt()  # norm[k]
+    output = rt.no_view(
+        (g.unsqueeze(1) / norm.unsqueeze(1) * v)
+        .reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
+        .to(dtype),
     )
-    output = rt.no_view(output.to(dtype))
     return output, norm
 
 
@@ -62,35 +63,36 @@ class _WeightNorm(Function):
         grad_v = grad_g = None
         if rt.unrecorded(G):
             v, g, norm, G = rt.widened(v, g, norm, G)
-            size = math.prod(p_shape)
-            size2 = math.prod(q_shape)
-            v = v.reshape((size, v_shape[len(p_shape)], size2))
-            G = G.reshape((size, v_shape[len(p_shape)], size2))
-            total = (G * v).sum((0, 2), keepdim=True)
+            p_size = math.prod(p_shape)
+            q_size = math.prod(q_shape)
+            v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
+            G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
+            sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
             if ctx.needs_input_grad[0]:
+                sum_of_G_v_over_norm = sum_of_G_v / norm.square().unsqueeze(1)
                 grad_v = (
-                    torch.addcmul(G, total / norm.square().unsqueeze(1), v, value=-1)
+                    torch.addcmul(G, sum_of_G_v_over_norm, v, value=-1)
                     .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
                     .reshape(v_shape)
                 )
             if ctx.needs_input_grad[1]:
-                grad_g = total.squeeze((0, 2)) / norm
+                grad_g = sum_of_G_v.squeeze((0, 2)) / norm
             return grad_v, grad_g, None
         v, g, G = rt.widened(v, g, G)
-        size = math.prod(p_shape)
-        size2 = math.prod(q_shape)
-        v = v.reshape((size, v_shape[len(p_shape)], size2))
-        G = G.reshape((size, v_shape[len(p_shape)], size2))
-        norm = v.square().sum((0, 2)).sqrt()
-        total = (G * v).sum((0, 2), keepdim=True)
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
+        norm = v.square().sum((0, 2)).sqrt()  # norm[k]
+        sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
             grad_v = (
                 g.unsqueeze(1)
                 / norm.unsqueeze(1)
-                * (G - total / norm.square().unsqueeze(1) * v)
+                * (G - sum_of_G_v / norm.square().unsqueeze(1) * v)
             ).reshape(v_shape)
         if ctx.needs_input_grad[1]:
-            grad_g = total.squeeze((0, 2)) / norm
+            grad_g = sum_of_G_v.squeeze((0, 2)) / norm
         return grad_v, grad_g, None
 
 

@@ -23,7 +23,7 @@ from derive.lowering.keepdim import kept_place
 from derive.notation.operation import Equation, KeepDim, Operation
 from derive.notation.split import is_plain, split_axes
 from derive.program.argument_types import SizeFormulas
-from derive.program.cse import Line, numbered
+from derive.program.cse import VALUE, Line, numbered
 from derive.program.torch_ir import (
     Attribute,
     Code,
@@ -357,7 +357,7 @@ def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> 
         counted.update({c: n for c, n in occurrences(x.code).items() if _is_group_size(c)})
     for code in [c for c, n in counted.items() if n > 1]:
         first = next(n for n, x in enumerate(lines) if code in subexpressions(x.code))
-        size = Line(numbered("size", names), code, kept=False)
+        size = Line(numbered(VALUE, names), code, kept=False)
         lines = replaced_in_lines(lines, {code: Name(size.name)})
         lines.insert(first, size)
     return lines

@@ -14,7 +14,7 @@ from derive.errors import LoweringError
 from derive.kernels.axis_patterns import Floats, Short
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.runtime_sizes import ShapeSource
-from derive.lowering.ground.value import Axes, Frame, Value
+from derive.lowering.ground.value import Axes, Frame, Value, with_letters
 from derive.lowering.groups import named_axes
 from derive.lowering.layout_conversion import Border
 from derive.notation.operation import Kind, Number, Operation, SizeOf
@@ -22,7 +22,7 @@ from derive.program.cse import Line
 from derive.program.program import Recognised
 from derive.program.roundings import is_short
 from derive.program.shape_rules import TensorType
-from derive.program.torch_ir import Attribute, Code, Dim, Name, literal
+from derive.program.torch_ir import Attribute, Code, Dim, Literal, Name, literal
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,8 @@ def with_display_names(lines: Sequence[Line], lets: Lets) -> list[Line]:
             return Name(lets.display_name(bare) + code.id[len(bare) :])
         if isinstance(code, Dim):
             return Dim(lets.display_name(code.extent))
+        if isinstance(code, Literal) and code.text.startswith('"'):
+            return Literal(with_letters(code.text, lets.display_name))
         return code.map(display_name)  # type: ignore[no-any-return]
 
     return [replace(x, name=lets.display_name(x.name), code=display_name(x.code)) for x in lines]

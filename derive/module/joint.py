@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import ArgumentCheck, spelled_check, stride_checks
 from derive.module.docstrings import Doc
-from derive.module.name_mangling import Coded
+from derive.module.name_mangling import OWN, Coded
 from derive.module.pretty_printer import assigned, call_lines, indented
 from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
 from derive.module.templating import environment
 from derive.notation.operation import Operation
-from derive.program.torch_ir import text
+from derive.program.cse import Line
+from derive.program.torch_ir import NONE, text
+from derive.program.value_names import Names
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ def emit_joint(
 ) -> str:
     """Return the source of a module with one function of that name."""
     op = code.operation
+    joint = _with_names(op, joint)
     forward = [s for line in joint.forward for s in assigned(line, 4)]
     backward = [s for line in joint.backward for s in assigned(line, 4)]
     codes = [line.code for line in (*joint.forward, *joint.backward)]
@@ -57,6 +60,27 @@ def emit_joint(
         body=indented(body, 4),
     )
     return environment().get_template("value_and_grad.py.jinja").render(module=module)
+
+
+def _with_names(op: Operation, joint: Joint) -> Joint:
+    """Return the joint function with names for its values."""
+    given = [*(t.name for t in op.inputs), *(c.name for c in joint.cotangents)]
+    parts = [
+        joint.forward,
+        joint.backward,
+        [Line("", code) for _, code in joint.results],
+        [Line("", code) for *_, code in joint.gradients],
+    ]
+    # A line without a name says where a part ends, or what is returned.
+    whole = [line for part in parts for line in (*part, Line("", NONE))]
+    named = Names(taken=OWN).in_lines(whole, given, [p.name for p in op.parameters])
+    ends = [n for n, line in enumerate(named) if line == whole[-1]]
+    forward, backward, results, gradients = (
+        named[start:end] for start, end in zip((0, *(n + 1 for n in ends)), ends, strict=False)
+    )
+    returned = [(name, line.code) for (name, _), line in zip(joint.results, results, strict=True)]
+    made = [(*x[:2], line.code) for x, line in zip(joint.gradients, gradients, strict=True)]
+    return Joint(forward, tuple(returned), joint.cotangents, backward, tuple(made))
 
 
 def _joint_arguments(code: Coded, joint: Joint) -> Iterator[str]:

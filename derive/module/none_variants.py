@@ -19,7 +19,7 @@ from derive.module.checks import constant_text, shape_of_absent
 from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
 from derive.program.argument_types import backward_types, forward_types
-from derive.program.cse import Line, numbered, renumbered
+from derive.program.cse import VALUE, Line, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
@@ -39,6 +39,7 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
+    FunctionCall,
     Literal,
     MethodCall,
     Name,
@@ -49,6 +50,7 @@ from derive.program.torch_ir import (
     replaced,
     subexpressions,
 )
+from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import is_long
 from derive.program.types import ABSENT, Types
 
@@ -159,7 +161,7 @@ class _VariantBody:
     def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
         """Return the lines, valid if each of the tensors is None."""
         names = {t.name for t in optional}
-        made = _optional_terms_last(entries, names)
+        made = self._named_arguments(_optional_terms_last(entries, names), names)
         self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
         own = [line for line, _ in made if line.kept]
         for t in optional:
@@ -173,6 +175,22 @@ class _VariantBody:
         reserved = self.taken - {line.name for line, _ in made if line.name not in kept}
         lines = renumbered([line for line, _ in made], own, reserved)
         return list(zip(lines, (needs for _, needs in made), strict=True))
+
+    def _named_arguments(self, entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
+        """Give a name to what a kernel takes of an optional tensor, so that this may be None."""
+        made: list[Entry] = []
+        taken = {*self.taken, *(line.name for line, _ in entries)}
+        for line, needs in entries:
+            calls = [c for c in subexpressions(line.code) if isinstance(c, FunctionCall)]
+            places = ((c, n) for c in calls for n, _ in torch_op(c).absent if n < len(c.args))
+            for argument in [c.args[n] for c, n in places]:
+                if isinstance(argument, MethodCall) and optional.intersection(names_in(argument)):
+                    part = Line(numbered("part", taken), argument, kept=False)
+                    made.append((part, needs))
+                    code = replaced(line.code, {argument: Name(part.name)})
+                    line = replace(line, code=code)
+            made.append((line, needs))
+        return made
 
     def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
         """Return the lines, valid if t is None; raise `TensorNeeded` if t is needed."""
@@ -211,7 +229,7 @@ class _VariantBody:
     def _before(self, entries: Sequence[Entry], n: int) -> Iterator[str]:
         """Yield the tensors computed before line n, those that it reads first."""
         line, needs = entries[n]
-        tensors = (entry for entry in entries[:n] if not _is_pair(entry[0].code))
+        tensors = (e for e in entries[:n] if not (_is_pair(e[0].code) or _may_be_none(e[0].code)))
         earlier = (x.name for x, own in tensors if set(needs) <= set(own))
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
@@ -291,7 +309,7 @@ class _Choice:
             if chooses:
                 new[site] = Conditional(test, left, site)
                 continue
-            part = Line(numbered("part", self.taken), Conditional(test, left, site), kept=False)
+            part = Line(numbered(VALUE, self.taken), Conditional(test, left, site), kept=False)
             before += [part] if _fits(part) else self._shortened(part, left)
             new[site] = Name(part.name)
         return [*before, replace(line, code=replaced(code, new))]
@@ -301,7 +319,7 @@ class _Choice:
         assert isinstance(line.code, Conditional)
         if isinstance(found, Name) or found not in set(subexpressions(line.code.other)):
             return [line]
-        part = Line(numbered("part", self.taken), found, kept=False)
+        part = Line(numbered(VALUE, self.taken), found, kept=False)
         return [part, replace(line, code=replaced(line.code, {found: Name(part.name)}))]
 
 
@@ -331,6 +349,11 @@ def _default_number(t: Tensor) -> Number:
 def _is_pair(code: Code) -> bool:
     """True for an extremum with its position, a pair that has no shape."""
     return isinstance(code, MethodCall) and code.name in ("max", "min") and bool(code.args)
+
+
+def _may_be_none(code: Code) -> bool:
+    """True for a choice of which one branch is None."""
+    return isinstance(code, Conditional) and NONE in (code.then, code.other)
 
 
 def _fits(line: Line) -> bool:

@@ -12,8 +12,11 @@ __all__ = ["COLUMNS", "assigned", "call_lines", "formatted_statement", "indented
 
 
 def assigned(line: Line, indent: int) -> list[str]:
-    """Return a line as a statement."""
-    return broken(f"{line.name} = ", line.code, indent=indent)
+    """Return a line as a statement, with its remark beside it if both fit one line."""
+    made = broken(f"{line.name} = ", line.code, indent=indent)
+    beside = f"{made[-1]}  # {line.remark}"
+    fits = line.remark and len(made) == 1 and len(beside) + indent <= COLUMNS
+    return [beside] if fits else made
 
 
 def formatted_statement(start: str, code: Code, indent: int) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from derive.blocks.tiling import Stage
 from derive.module.in_place_variants import grouped
+from derive.module.name_mangling import OWN
 from derive.module.pretty_printer import COLUMNS, assigned, call_lines, indented
 from derive.program.aliasing import gradients_apart, unalias_outputs
 from derive.program.argument_types import forward_types
@@ -31,6 +32,7 @@ from derive.program.torch_ir import (
     text,
 )
 from derive.program.types import Types
+from derive.program.value_names import Names
 
 WANTED = Name("wanted")
 _ASKED = Attribute(Name("ctx"), "needs_input_grad")
@@ -52,6 +54,7 @@ def forward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     """Return the forward of a stage; its outputs are not rounded."""
     body = _unrounded(stage, program, program.forward)
     lines = _cast(program.forward_precision)
+    body = list(Names(taken=OWN).in_lines(body, (*program.inputs, *program.outputs)))
     lines += [s for line in body if _says(line) for s in assigned(line, 4)]
     return _stage_function(
         name, stage, program, lines, body, program.outputs, program.forward_precision
@@ -238,7 +241,7 @@ def _predicated_lines(
 ) -> list[str]:
     """Return the lines, each under its predicate; ``totals`` are initialized already."""
     places = {t.name: n for n, t in enumerate(stage.operation.inputs)}
-    pairs = [(x.line, x.needs) for x in entries]
+    pairs = [(x.line, x.needs) for x in Names(taken=OWN).in_entries(entries, places)]
     taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
     asked = conditions(pairs, gradients, places, taken)
     lines: list[str] = []

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.program.cse import Line, cut, numbered
+from derive.program.cse import VALUE, Line, cut, numbered
 from derive.program.dataflow import Aliases, Memory, Owner, read_parts
 from derive.program.gemm_fusion import note_groups, product_added
 from derive.program.gradient_predication import Needs, any_wanted
@@ -342,7 +342,7 @@ class InPlaceWriter:
             return code
         if not alone:
             return None
-        name = numbered("part", self.taken)
+        name = numbered(VALUE, self.taken)
         self._before.append(Line(name, code, kept=False))
         return Name(name)
 

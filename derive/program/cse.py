@@ -43,6 +43,9 @@ from derive.program.torch_ir import (
 from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
 from derive.program.torch_printer import fits, is_long, is_short
 
+VALUE = "generated_value"
+"""The name of a value until it has a better one: `derive.program.value_names`."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -55,6 +58,8 @@ class Line:
     code: Code
     kept: bool = True
     type: TensorType | None = None
+    remark: str = ""
+    """A comment on the line."""
 
 
 def tidy(
@@ -304,9 +309,7 @@ def _share_repeats(
         owner = next((n for n in readers if repeats.lines[n].code is code), None)
         if owner is None:
             where = [repeats.lines[n].code for n in readers]
-            line = Line(
-                _fresh_stem_name(code, taken), under_own_tests(where, code, asked), kept=False
-            )
+            line = Line(numbered(VALUE, taken), under_own_tests(where, code, asked), kept=False)
             asked |= _lazy_names([line])
             owner = repeats.insert(line, readers[0])
         else:
@@ -353,7 +356,7 @@ def cut(lines: Sequence[Line], taken: set[str], among: Sequence[Line] = ()) -> l
             if part is None:
                 result.append(current)
                 continue
-            name = _fresh_stem_name(part, taken)
+            name = numbered(VALUE, taken)
             pending.append(replace(current, code=replaced(current.code, {part: Name(name)})))
             pending.append(Line(name, under_own_tests([current.code], part, asked), kept=False))
             asked |= _lazy_names(pending[-1:])
@@ -413,38 +416,6 @@ def _asks_for_sizes(code: Code) -> bool:
     if isinstance(code, Binary) and code.op == "and":
         return _asks_for_sizes(code.left) and _asks_for_sizes(code.right)
     return isinstance(code, Subscript)
-
-
-def _fresh_stem_name(code: Code, taken: set[str]) -> str:
-    """Return a new name for the value of the code."""
-    while isinstance(code, MethodCall) and (torch_op(code).light or torch_op(code).view):
-        code = code.obj
-    match code:
-        case Binary("*") if all(map(_is_number, code.parts())):
-            stem = "size"
-        case Binary("==" | "!=" | "<" | "<=" | ">" | ">=" | "&" | "|") | Unary("~"):
-            stem = "mask"
-        case Conditional():
-            stem = "chosen"
-        case Binary(op) if op in _OF_OPERATORS:
-            stem = _OF_OPERATORS[op]
-        case MethodCall(Name(name)) if torch_op(code).suffix and not _is_generated_name(name):
-            stem = f"{name}_{torch_op(code).suffix}"
-        case _:
-            stem = torch_op(code).stem or "part"
-    return numbered(stem, taken)
-
-
-_OF_OPERATORS = {
-    **{"+": "added", "-": "difference", "*": "product", "@": "product", "/": "ratio"},
-    **{"//": "count", "**": "power"},
-}
-"""Stems of names for the values of operators."""
-
-
-def _is_generated_name(name: str) -> bool:
-    """True if a name is generated and carries no meaning."""
-    return name.rstrip("0123456789") in {"part", *_OF_OPERATORS.values()}
 
 
 def numbered(stem: str, taken: set[str]) -> str:

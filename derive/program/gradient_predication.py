@@ -20,7 +20,7 @@ from functools import reduce
 from heapq import heappop, heappush
 from operator import or_
 
-from derive.program.cse import Line, numbered
+from derive.program.cse import VALUE, Line, numbered
 from derive.program.dataflow import Backward
 from derive.program.torch_ir import (
     Attribute,
@@ -205,7 +205,7 @@ def softmaxes_shared(
             if alone or reader.code is softmax:
                 result[first] = (replace(reader, code=replaced(reader.code, {softmax: made})), own)
                 continue
-            p = Name(numbered("p", taken))
+            p = Name(numbered(VALUE, taken))
             result = [(replace(x, code=replaced(x.code, {softmax: p})), n) for x, n in result]
             result.insert(first, (Line(p.id, made, kept=False), own))
     return result

@@ -42,7 +42,7 @@ from derive.program.torch_ir import (
     values_in,
 )
 from derive.program.torch_ops import ADDED_PRODUCTS, is_float32_under_autocast, moves, torch_op
-from derive.program.torch_printer import fits
+from derive.program.torch_printer import is_long
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
@@ -201,7 +201,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code]) -> list[Line]:
         n = last[name]
         code = _cast_to(made[n].code, dtype)
         read = any(name in names_in(line.code) for line in made[n + 1 :])
-        if read or not fits(f"{name} = ", code):
+        if read or is_long(f"{name} = ", code):
             made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
         else:
             made[n] = replace(made[n], code=code)

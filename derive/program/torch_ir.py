@@ -337,7 +337,7 @@ def _slice_text(code: Slice) -> str:
     ends = [code.start, code.stop] if code.step is None else [code.start, code.stop, code.step]
     words = ["" if end is None else text(end) for end in ends]
     bare = (word.lstrip("-~") for word in words if word)
-    if all(word.isidentifier() or word.isdigit() for word in bare):
+    if all(word.isidentifier() or word.replace(".", "", 1).isdigit() for word in bare):
         return ":".join(words)
     return " : ".join(words).replace(":  :", "::").strip()
 

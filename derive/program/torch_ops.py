@@ -77,11 +77,9 @@ class TorchOp:
     shape: Callable[..., Shape] | None = None
     """None: the shape to which the tensor arguments broadcast."""
     flops: Flops = flop_rules.per_result_element
-    stem: str = ""
-    """The stem of generated names for its values."""
-    suffix: str = ""
-    """The suffix of generated names if its operand has a name."""
     _: KW_ONLY
+    said: str = ""
+    """What its value is, with the words of its arguments: a name for it."""
     alias: Alias = Alias.ANY
     view: bool = False
     free: bool = False
@@ -148,30 +146,26 @@ def _scans(name: str, alias: Alias, **named: Any) -> TorchOp:
 
 def _picks(name: str, shape: Callable[..., Shape] = shape_rules.gather, **named: Any) -> TorchOp:
     """A read at positions."""
-    return _moves(name, shape, **{"stem": "picked", "at_positions": True, **named})
+    return _moves(name, shape, **{"at_positions": True, **named})
 
 
-def _adds(name: str, source: int = 3, stem: str = "placed", **named: Any) -> TorchOp:
+def _adds(name: str, source: int = 3, **named: Any) -> TorchOp:
     """A scatter that adds elements of a source to a tensor."""
-    return _fresh(name, shape_rules.like, flop_rules.per_argument_element(source), stem, **named)
+    return _fresh(name, shape_rules.like, flop_rules.per_argument_element(source), **named)
 
 
-def _attends(
-    name: str, shape: Callable[..., Any], flops: Flops, stem: str, exact: tuple[int, ...]
-) -> TorchOp:
+def _attends(name: str, shape: Callable[..., Any], flops: Flops, exact: tuple[int, ...]) -> TorchOp:
     """The last exact argument is the mask, which may be absent."""
     given = {"contracts": True, "fused": True, "exact": exact, "absent": ((exact[-1], 0),)}
-    return _fresh(name, shape, flops, stem, alias=Alias.SEVERAL, **given)
+    return _fresh(name, shape, flops, alias=Alias.SEVERAL, **given)
 
 
-def _reduces(name: str, stem: str = "", suffix: str = "", **named: Any) -> TorchOp:
-    given = name, shape_rules.reduce, flop_rules.per_argument_element(0), stem, suffix
+def _reduces(name: str, **named: Any) -> TorchOp:
+    given = name, shape_rules.reduce, flop_rules.per_argument_element(0)
     return _fresh(*given, keeps=True, **named)
 
 
-def _multi_result(
-    name: str, shape: Callable[..., Any], *absent: tuple[int, int], stem: str = "normed"
-) -> TorchOp:
+def _multi_result(name: str, shape: Callable[..., Any], *absent: tuple[int, int]) -> TorchOp:
     (weight, _), *_ = absent
 
     def before(*args: Any, **named: Any) -> Steps:
@@ -179,13 +173,13 @@ def _multi_result(
         if "scale" in named and isinstance(args[weight], tuple):
             yield args[weight], elements(args[weight])
 
-    given = name, shape, flop_rules.normalised, stem
+    given = name, shape, flop_rules.normalised
     return TorchOp(*given, alias=Alias.SEVERAL, absent=absent, before=before)
 
 
-def _each_of(name: str, over: str = "_", stem: str = "", suffix: str = "") -> TorchOp:
+def _each_of(name: str, over: str = "_") -> TorchOp:
     """An elementwise operation."""
-    return _fresh(name, stem=stem, suffix=suffix, over=over)
+    return _fresh(name, over=over)
 
 
 def _window_ops() -> Iterator[TorchOp]:
@@ -212,8 +206,9 @@ def _window_ops() -> Iterator[TorchOp]:
 
 
 _FUNCTIONS = (
-    "abs acos asin atan ceil clamp clamp_max clamp_min cos cosh digamma erf erfc expm1 floor frac "
-    "lgamma log log1p reciprocal relu round sigmoid sign sin sinh sqrt tan tanh trunc"
+    "abs acos asin atan ceil clamp clamp_max clamp_min cos cosh digamma erf erfc exp expm1 floor "
+    "frac lgamma log log1p reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh "
+    "trunc"
 )
 _READS = "rt.read_at", "rt.read_at_if_any"
 _IF_ANY = "rt.index_add_if_any", "rt.scatter_add_if_any"
@@ -247,16 +242,16 @@ _ROWS = (
     TorchOp("rt.guarded", shape_rules.like, alias=Alias.SAME),
     _view("rt.copied", shape_rules.like, Alias.SAME, free=False),
     TorchOp("dim", free=True, light=True),
-    _reduces("sum", "total", "sum"),
-    _reduces("mean", "average", "mean"),
-    _reduces("logsumexp", "lse", slips=True),  # nan where it is -inf
+    _reduces("sum"),
+    _reduces("mean"),
+    _reduces("logsumexp", slips=True),  # nan where it is -inf
     _fresh("vector_norm", shape_rules.norm, flop_rules.per_argument_element(0), keeps=True),
     *map(_reduces, ("prod", "max", "min", "amax", "amin")),
     *(_reduces(name, kind="int") for name in ("argmax", "argmin")),
     *(_reduces(name, kind="bool") for name in ("any", "all")),
     _picks("_indexed"),
-    replace(_reduces("rt.sum_over", "total"), alias=Alias.SAME),
-    replace(_reduces("rt.mean_over", "average"), alias=Alias.SAME),
+    replace(_reduces("rt.sum_over"), alias=Alias.SAME),
+    replace(_reduces("rt.mean_over"), alias=Alias.SAME),
     TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
     *map(_picks, ("gather", "rt.gather_if_any")),
     _picks("rt.gather", alias=Alias.FRESH_VIEW),
@@ -268,7 +263,7 @@ _ROWS = (
     _picks("rt.index_select_inside", shape_rules.index_select, at_positions=False),
     *(_picks(name, shape_rules.read_at) for name in _READS),
     *(_moves(name, shape_rules.like) for name in ("flip", "roll")),
-    *(_moves(name, shape_rules.like, stem="chosen", over="_") for name in ("tril", "triu")),
+    *(_moves(name, shape_rules.like, over="_") for name in ("tril", "triu")),
     _moves("clone", shape_rules.like),
     _moves("to", shape_rules.like, alias=Alias.SAME),
     _moves("diag_embed", shape_rules.diag_embed),
@@ -276,30 +271,23 @@ _ROWS = (
     _moves("cat", shape_rules.cat),
     _moves("stack", shape_rules.stack),
     _moves("rt.stack", shape_rules.stack),
-    _fresh("where", None, flop_rules.none, "chosen"),
-    _fresh("rt.where", None, flop_rules.none, "chosen"),
-    _each_of("threshold_backward", "grad_input", "chosen"),
+    _fresh("where", None, flop_rules.none),
+    _fresh("rt.where", None, flop_rules.none),
+    _each_of("threshold_backward", "grad_input"),
     _moves("select_scatter", shape_rules.like),
     _moves("slice_scatter", shape_rules.like, at_positions=True),
     *(_adds(name, **_AT) for name in ("scatter_add", *_IF_ANY, "scatter_reduce", "index_add")),
     _adds("rt.scatter_add", alias=Alias.FRESH_VIEW, **_AT),
     *(_adds(name, alias=Alias.FRESH_VIEW) for name in _INSIDE),
-    _adds("index_put", 2, "", **_AT),
-    _moves("new_zeros", shape_rules.expand, makes=True, stem="zeros"),
+    _adds("index_put", 2, **_AT),
+    _moves("new_zeros", shape_rules.expand, makes=True),
     _moves("new_full", shape_rules.expand, makes=True),
     *(
-        _moves(name, shape_rules.arange, makes=True, stem="position", kind="int")
+        _moves(name, shape_rules.arange, makes=True, kind="int")
         for name in ("arange", "rt.positions")
     ),
     _moves("full", shape_rules.single, makes=True),
-    _fresh(
-        "einsum",
-        shape_rules.einsum,
-        flop_rules.einsum,
-        "product",
-        contracts=True,
-        alias=Alias.FRESH_VIEW,
-    ),
+    _fresh("einsum", shape_rules.einsum, flop_rules.einsum, contracts=True, alias=Alias.FRESH_VIEW),
     _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     *_window_ops(),
@@ -307,20 +295,14 @@ _ROWS = (
     _multi_result("rt.native_batch_norm", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
     _multi_result("rt.native_group_norm", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
     _multi_result("rt.native_instance_norm", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
-    _multi_result("rt.native_layer_norm_backward", shape_rules.row_gradients, (5, 1), stem="grads"),
-    _multi_result(
-        "rt.native_batch_norm_backward", shape_rules.normalised(1, 2), (4, 1), stem="grads"
-    ),
-    _multi_result(
-        "rt.native_group_norm_backward", shape_rules.normalised(1, 3), (4, 1), stem="grads"
-    ),
-    _multi_result(
-        "rt.native_instance_norm_backward", shape_rules.normalised(1, 2), (4, 1), stem="grads"
-    ),
-    _attends("rt.attention", shape_rules.attended, flop_rules.attended, "attended", (3, 4)),
+    _multi_result("rt.native_layer_norm_backward", shape_rules.row_gradients, (5, 1)),
+    _multi_result("rt.native_batch_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
+    _multi_result("rt.native_group_norm_backward", shape_rules.normalised(1, 3), (4, 1)),
+    _multi_result("rt.native_instance_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
+    _attends("rt.attention", shape_rules.attended, flop_rules.attended, (3, 4)),
     _attends(
         *("rt.attention_backward", shape_rules.attended_gradients, flop_rules.attended_gradients),
-        *("grads", (5, 6, 7)),
+        (5, 6, 7),
     ),
     _fresh("rt.nll_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
     _fresh("rt.nll_loss_backward", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
@@ -328,17 +310,6 @@ _ROWS = (
     _fresh("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
     _fresh("atan2", slips=True),  # nan at (0, 0)
     *(_each_of(name) for name in _FUNCTIONS.split()),
-    _each_of("exp", stem="e", suffix="exp"),
-    _each_of("rsqrt", stem="inverse_root", suffix="inverse_root"),
-    _each_of("sqrt", stem="root", suffix="root"),
-    _each_of("square", stem="squared", suffix="squared"),
-    _each_of("abs", stem="magnitude", suffix="magnitude"),
-    _each_of("log", stem="logarithm", suffix="log"),
-    _each_of("sigmoid", stem="gate", suffix="sigmoid"),
-    _each_of("tanh", stem="bounded", suffix="tanh"),
-    _each_of("relu", stem="positive", suffix="positive"),
-    _each_of("clamp", stem="clamped", suffix="clamped"),
-    _each_of("sign", stem="sign", suffix="sign"),
     *(_each_of(name, "out") for name in ("maximum", "minimum")),
     *(_each_of(f"{name}_backward", "grad_input") for name in _ACTIVATIONS.split()),
     *(_fresh(f"{name}_backward") for name in ("hardswish", "mish")),
@@ -348,17 +319,16 @@ _ROWS = (
     _fresh("hardswish"),
     _fresh("glu", shape_rules.glu, slips=True),  # once only
     _fresh("glu_backward", lambda _, x, *__: x),
-    _fresh("softmax", stem="p", over="out"),
-    _fresh("log_softmax", stem="logp", over="out"),
-    TorchOp("rt.softmax", stem="p", alias=Alias.FRESH_VIEW),
-    TorchOp("rt.log_softmax", stem="logp", alias=Alias.FRESH_VIEW),
+    _fresh("softmax", over="out"),
+    _fresh("log_softmax", over="out"),
+    TorchOp("rt.softmax", alias=Alias.FRESH_VIEW),
+    TorchOp("rt.log_softmax", alias=Alias.FRESH_VIEW),
     *(TorchOp(f"rt.{name}softmax_backward", alias=Alias.FRESH_VIEW) for name in ("", "log_")),
     *(_fresh(f"_{name}softmax_backward_data") for name in ("", "log_")),
     _fresh("hardtanh", limited=True, over="out"),
     *(_fresh(name, limited=True) for name in ("softshrink", "smooth_l1_loss")),
     _fresh("huber_loss", limited=True, slips=True),  # once only
     _fresh("hardsigmoid", slips=True),  # 1/6 in single precision
-    TorchOp("math.prod", stem="size"),
     _scans("rt.exclusive_prod", Alias.FRESH_VIEW, before=flop_rules.before_others),
     _scans("rt.exclusive_cumprod", Alias.FRESH_VIEW, before=flop_rules.before_product),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
@@ -396,11 +366,66 @@ _COMPARES = {
 }
 
 
+_SAID = {
+    "{0}": "no_view add_cotangent copied clone dim",
+    "{0}_squared": "square",
+    "{0}_at": "select read_at read_at_if_any",
+    "{0}_at_{2}": (
+        "gather gather_if_any gather_inside index_select index_select_if_any index_select_inside"
+    ),
+    "{3}_by_{2}": (
+        "scatter_add index_add scatter_add_if_any index_add_if_any scatter_add_inside "
+        "index_add_inside"
+    ),
+    "extreme_{3}_by_{2}": "scatter_reduce",
+    "{2}_placed": "index_put",
+    "{0}_plus_{1}_{2}": "addmm baddbmm addcmul",
+    "spread_{0}": "unsqueeze squeeze expand sum_to_size",
+    "transposed_{0}": "transpose permute movedim",
+    "reshaped_{0}": "reshape",
+    "flat_{0}": "flatten",
+    "split_{0}": "unflatten",
+    "diagonal_of_{0}": "diagonal diag_embed",
+    "part_of_{0}": "narrow window",
+    "windows_of_{0}": "unfold",
+    "detached_{0}": "detach",
+    "flipped_{0}": "flip roll",
+    "padded_{0}": "pad",
+    "joined_{0}": "cat stack",
+    "lower_{0}": "tril",
+    "upper_{0}": "triu",
+    "sum_of_{0}": "sum sum_over",
+    "mean_of_{0}": "mean mean_over",
+    "norm_of_{0}": "vector_norm",
+    "product_of_{0}": "prod",
+    "max_of_{0}": "max amax",
+    "min_of_{0}": "min amin",
+    "argmax_of_{0}": "argmax",
+    "argmin_of_{0}": "argmin",
+    "clamped_{0}": "clamp clamp_min clamp_max hardtanh",
+    "masked_{0}": "threshold_backward mask_ masked_fill",
+    "inverse_{0}": "reciprocal",
+    "{0}_through_softmax": "softmax_backward _softmax_backward_data",
+    "{0}_through_log_softmax": "log_softmax_backward _log_softmax_backward_data",
+    "attended": "attention",
+    "normed": "native_layer_norm native_batch_norm native_group_norm native_instance_norm",
+    "grads": (
+        "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward "
+        "native_instance_norm_backward attention_backward"
+    ),
+    "conv_of_{0}": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
+}
+"""What a value is, in the words of its arguments: the operations, without ``rt.``."""
+
+_SAID_OF = {name: said for said, names in _SAID.items() for name in names.split()}
+
+
 def _in_half(row: TorchOp) -> TorchOp:
-    """Return the row with its properties in half precision."""
+    """Return the row with its name for a reader and its properties in half precision."""
     in_float32 = row.name == "hardtanh_backward"
     compares = _COMPARES.get(row.name, ())
-    return replace(row, half=_HALF.get(row.name, ""), compares=compares, in_float32=in_float32)
+    half, said = _HALF.get(row.name, ""), _SAID_OF.get(row.name.removeprefix("rt."), "")
+    return replace(row, half=half, said=said, compares=compares, in_float32=in_float32)
 
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: _in_half(row) for row in _ROWS}

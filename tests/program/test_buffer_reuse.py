@@ -143,8 +143,8 @@ def test_what_another_gradient_alone_reads_is_written_over_where_that_is_not_ask
     one, two = torch_code("a * (w / 3)"), torch_code("a * G")
     assert written(("a", MADE), ("b", one, ALONE), ("c", two, ("w",)), results=("b", "c")) == [
         "a = x.exp()",
-        "part = w / 3",
-        "b = a * part if ctx.needs_input_grad[1] else a.mul_(part)",
+        "generated_value = w / 3",
+        "b = a * generated_value if ctx.needs_input_grad[1] else a.mul_(generated_value)",
         "c = a.mul_(G)",
     ]
     lines = written(("a", MADE), ("b", one), ("c", two, ("w",)), results=("b", "c"))

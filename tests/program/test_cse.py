@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from derive.memory import imported  # noqa: E402
 from derive.program.constant_folding import asked_once  # noqa: E402
-from derive.program.cse import Line, cut, tidy  # noqa: E402
+from derive.program.cse import VALUE, Line, cut, tidy  # noqa: E402
 from derive.program.torch_ir import (  # noqa: E402
     Attribute,
     Code,
@@ -73,7 +73,9 @@ def test_what_is_computed_twice_is_named_once():
     lines = [Line("a", Binary("+", total(exp(X)), Y)), Line("b", Binary("*", total(exp(X)), Y))]
     made = tidy(lines, TAKEN)
     assert_same(lines, made)
-    assert written(made) == ("total = x.exp().sum(1, keepdim=True)\na = total + y\nb = total * y\n")
+    assert written(made) == (
+        f"{VALUE} = x.exp().sum(1, keepdim=True)\na = {VALUE} + y\nb = {VALUE} * y\n"
+    )
 
 
 def test_what_stands_in_code_is_met_once_and_counted_each_time():
@@ -174,8 +176,8 @@ def test_a_chain_is_cut_at_an_operand():
 
 def test_new_names_avoid_those_taken():
     lines = [Line("a", Binary("+", total(X), Y)), Line("b", Binary("*", total(X), Y))]
-    made = tidy(lines, {*TAKEN, "x_sum"})
-    assert [line.name for line in made] == ["x_sum2", "a", "b"]
+    made = tidy(lines, {*TAKEN, VALUE})
+    assert [line.name for line in made] == [f"{VALUE}2", "a", "b"]
     assert_same(lines, made)
 
 
@@ -188,7 +190,7 @@ def test_new_names_are_numbered_as_they_appear():
     ]
     made = tidy(lines, TAKEN)
     assert_same(lines, made)
-    assert [line.name for line in made] == ["x_sum", "y_sum", "a", "b", "total", "c", "d"]
+    assert [line.name for line in made] == [VALUE, f"{VALUE}2", "a", "b", f"{VALUE}3", "c", "d"]
 
 
 # ------------------------------------------------------------------------- at random

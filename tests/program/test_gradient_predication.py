@@ -230,7 +230,7 @@ y[n,k] = sum[j](h[n,j]*V[j,k]) + c[k]
 def test_inputs_may_have_the_names_of_conditions(x, asked):
     text = source(derive.parse(TWO_LAYERS.format(x, x)))
     assert f"        {asked} = ctx.needs_input_grad\n" in text
-    assert f"        needs_grad_a2 = needs_part or {asked}[2]\n" in text
+    assert f"        needs_grad_a2 = needs_low_grad_a or {asked}[2]\n" in text
     assert f"        needs_h = needs_grad_a2 or {asked}[3]\n" in text
     assert "        if needs_grad_a2:\n            grad_a = " in text
     assert f"        if {asked}[4]:\n            grad_c = " in text

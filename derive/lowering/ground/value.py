@@ -7,7 +7,8 @@ group, or are the run-time parameter that names them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -96,6 +97,23 @@ def _wider(x: Index | None, y: Index | None) -> Index | None:
     if x is None:
         return y
     return y if is_unit_group(x) and y is not None else x
+
+
+_LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
+
+
+def with_letters(equation: str, display_name: Callable[[str], str]) -> str:
+    """Return the equation of an einsum with a letter for each ``<index extent>``.
+
+    It is the letter of the index, else that of the extent, else any, if no other index has it.
+    """
+    letters: dict[str, str] = {}
+    marks = dict.fromkeys(re.findall("<.*?>", equation))
+    for mark in sorted(marks, key=lambda mark: mark.startswith("<_")):
+        own = (display_name(name).rstrip("'") for name in mark.strip("<>").split())
+        every = (*(x for x in own if len(x) == 1 and x.isascii() and x.isalpha()), *_LETTERS)
+        letters[mark] = next(x for x in every if x not in letters.values())
+    return re.sub("<.*?>", lambda match: letters[match[0]], equation)
 
 
 @dataclass(frozen=True)
@@ -202,8 +220,7 @@ class Frame:
         groups = [i for i in layout if i.group]
         if len(groups) > 1 or any(i not in sides[-1] for i in groups):
             raise NeedsFlatGroups("einsum over groups")
-        letters = iter("ijklmnopqrstuvwxyzabcdefgh")
-        names = {i: "..." if i.group else next(letters) for i in layout}
+        names = {i: "..." if i.group else f"<{i.name} {i.extent}>" for i in layout}
         *operands, result = ("".join(names[i] for i in side) for side in sides)
         return Literal(f'"{",".join(operands)}->{result}"')
 

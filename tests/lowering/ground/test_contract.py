@@ -9,6 +9,7 @@ from kit.recognised import functions
 from kit.unwritten import source_without_reuse
 
 from derive import parse
+from derive.lowering.ground.value import with_letters
 
 FORMS = {
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])": "A @ B",
@@ -37,11 +38,11 @@ MASKED = {
     "op f(q[b,t,d], k[b,s,d], v[b,s,e]) -> y\n"
     "y[b,t,e] = sum[s,d | s <= t](q[b,t,d]*k[b,s,d]*v[b,s,e])": (
         "(q @ k.mT).tril() @ v",
-        "chosen @ k",
+        "lower_G_v @ k",
     ),
     "op f(a[i,k], c[j,k], w[i,e]) -> y\ny[j,e] = sum[i,k | i != j](a[i,k]*c[j,k]*w[i,e])": (
-        "torch.where(mask, a @ c.mT, 0).mT @ w",
-        "torch.where(mask, w @ G.mT, 0) @ c",
+        "torch.where(off_diagonal, a @ c.mT, 0).mT @ w",
+        "torch.where(off_diagonal, w @ G.mT, 0) @ c",
     ),
     "op f(a[i,k], c[j,k], m[i,j]: bool) -> y\ny[i] = sum[j,k | m[i,j]](a[i,k]*c[j,k]**2)": (
         "rt.where(m, a @ c.square().mT, 0).sum(1)",
@@ -79,3 +80,17 @@ def test_masks_between_what_is_multiplied_are_right(body):
     if "k[b,s,s]" in body:
         inputs = inputs.replace("k[b,s,d]", "k[b,s,s]")
     assert_right(f"op f({inputs}) -> y\ny[b,t,e] = {body}".replace("k[b,s,e]", "v[b,s,e]"))
+
+
+def test_an_einsum_has_the_letters_of_the_equation():
+    """A letter of the spec stays, a bound index has that of its size, others have any."""
+    shown = {"i0": "n", "i1": "d'", "e0": "n", "e1": "k", "e2": "size_of_heads"}.get
+
+    def display_name(name):
+        return shown(name, name)
+
+    equation = '"<i0 e0><_0 e1>,<_0 e1><i1 e2>-><i0 e0><i1 e2>"'
+    assert with_letters(equation, display_name) == '"nk,kd->nd"'
+    assert with_letters('"<_0 e0><i0 e0>-><i0 e0>"', display_name) == '"in->n"'
+    assert with_letters('"<_0 e2>...->..."', display_name) == '"i...->..."'
+    assert with_letters('"amax"', display_name) == '"amax"'

@@ -18,8 +18,10 @@ FORMS = {
     ),
     "op f(x[n,c,d], T[n]: int) -> y\ny[n,d] = x[n,T[n],d]": (
         [
-            "part = T.unsqueeze(1).unsqueeze(2).expand((x.shape[0], 1, x.shape[2]))",
-            "y = x.gather(1, part).squeeze(1)",
+            (
+                "y = x.gather(1, T.unsqueeze(1).unsqueeze(2).expand((x.shape[0], 1, "
+                "x.shape[2]))).squeeze(1)"
+            )
         ],
         None,
     ),

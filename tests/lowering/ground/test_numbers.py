@@ -51,7 +51,7 @@ def test_a_branch_that_a_number_guards_is_verified():
     assert all(check.ok for check in checks_of(parse(text), load(parse(text))))
     f = load(parse(text))
     assert f(torch.tensor([1.0, -1.0]), p=0).tolist() == [0, 0]
-    assert "rt.ieee_call(math.log, chosen)" in source(parse(text))
+    assert "rt.ieee_call(math.log, safe_p)" in source(parse(text))
 
 
 def test_a_size_beside_a_tensor_in_a_divisor():

@@ -43,17 +43,21 @@ UP = "op f(x[n,t]; size(u)=2*size(t)) -> y\ny[n,u] = sum[t]([u == 2*t]*x[n,t])"
 
 CODE = {
     MAX: (
-        ["part = x.unfold(2, kernel, stride).max(3)", "y = part.values", "winner = part.indices"],
         [
-            "added = winner + stride * torch.arange(G.shape[2], device=G.device)",
-            "grad_x = G.new_zeros(x_shape).scatter_add(2, added, G)",
+            "max_of_x = x.unfold(2, kernel, stride).max(3)",
+            "y = max_of_x.values",
+            "winner = max_of_x.indices",
+        ],
+        [
+            "grad_x = G.new_zeros(x_shape).scatter_add(2, "
+            "winner + stride * torch.arange(G.shape[2], device=G.device), G)"
         ],
     ),
     DILATED: (
         [
-            "part = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3)",
-            "y = part.values",
-            "winner = part.indices",
+            "max_of_x = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3)",
+            "y = max_of_x.values",
+            "winner = max_of_x.indices",
         ],
         None,
     ),
@@ -73,8 +77,10 @@ CODE = {
     SHUFFLE: (None, None),
     UP: (
         [
-            "zeros = x.new_zeros((x.shape[0], 2 * x.shape[1]))",
-            "y = zeros.slice_scatter(x, 1, 0, 2 * x.shape[1], 2)",
+            (
+                "y = x.new_zeros((x.shape[0], 2 * x.shape[1])).slice_scatter(x, 1, 0, 2 * "
+                "x.shape[1], 2)"
+            )
         ],
         ["grad_x = G[:, ::2]"],
     ),

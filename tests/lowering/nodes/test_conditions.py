@@ -11,8 +11,10 @@ def test_a_condition_of_tensors_and_positions_is_a_mask():
     assert_code(
         text,
         [
-            "mask = (T == 3) | (x > s) & (torch.arange(x.shape[0], device=x.device) < s)",
-            "y = rt.where(mask, x, 0)",
+            (
+                "y = rt.where((T == 3) | (x > s) & (torch.arange(x.shape[0], device=x.device) <"
+                " s), x, 0)"
+            )
         ],
     )
     assert_right(text, T=np.array([3, 1, 3, 0]), x=np.array([1.0, 2.5, 3.5, 0.5]))
@@ -30,8 +32,8 @@ def test_a_position_is_compared_with_another():
     assert_code(
         text,
         [
-            "position = torch.arange(x.shape[0], device=x.device).unsqueeze(1)",
-            "y = torch.where(position != torch.arange(x.shape[1], device=x.device), x, 0)",
+            "positions_of_x = torch.arange(x.shape[0], device=x.device).unsqueeze(1)",
+            ("y = torch.where(positions_of_x != torch.arange(x.shape[1], device=x.device), x, 0)"),
         ],
     )
     assert_right(text)

@@ -63,8 +63,10 @@ CODE = {
     "y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])": (
         [
             "lse2 = torch.logsumexp(b, 1)",
-            "product = c.select(0, 0) * (lse2 + c.select(0, 0))",
-            "y = torch.cat((c, torch.logsumexp(a, 1), product), 0)",
+            (
+                "y = torch.cat((c, torch.logsumexp(a, 1), c.select(0, "
+                "0) * (lse2 + c.select(0, 0))), 0)"
+            ),
         ],
         None,
     ),
@@ -95,8 +97,8 @@ CODE = {
     "y[u] = x[u+1] - x[u]": (
         ["y = x.narrow(0, 1, x.shape[0] - 1) - x.narrow(0, 0, x.shape[0] - 1)"],
         [
-            "part = torch.nn.functional.pad(G, (1, 0))",
-            "grad_x = part - torch.nn.functional.pad(G, (0, 1))",
+            "padded_G = torch.nn.functional.pad(G, (1, 0))",
+            "grad_x = padded_G - torch.nn.functional.pad(G, (0, 1))",
         ],
     ),
     "op f(x[n,t]) -> y\ny[n,u] = x[n,u+2]": (
@@ -134,32 +136,40 @@ CODE = {
     "op f(x[n,t]; size(m)=size(t) + 5) -> y\n"
     "y[n,m] = where(m < 3 or m >= size(t) + 2, 7, x[n,m - 2])": (
         [
-            "position = torch.arange(x.shape[1] + 5, device=x.device)",
-            "mask = (position < 3) | (position >= 2 + x.shape[1])",
-            "y = torch.where(mask, 7, torch.nn.functional.pad(x, (2, 3)))",
+            "positions_of_x = torch.arange(x.shape[1] + 5, device=x.device)",
+            (
+                "y = torch.where((positions_of_x < 3) | (positions_of_x >= 2 + x.shape[1]), 7, "
+                "torch.nn.functional.pad(x, (2, 3)))"
+            ),
         ],
         None,
     ),
     # A mask stays where the condition says less than the axis, or something else is read.
     "op f(x[t]) -> y\ny[t] = where(t >= 3, x[t-2], 0)": (
         [
-            "mask = torch.arange(x.shape[0], device=x.device) >= 3",
-            "y = torch.where(mask, rt.window(x, 0, -2, x.shape[0]), 0)",
+            (
+                "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 3, "
+                "rt.window(x, 0, -2, x.shape[0]), 0)"
+            )
         ],
         None,
     ),
     "op f(x[t], z[t]) -> y\ny[t] = where(t >= 1, x[t-1]*z[t], 0)": (
         [
-            "mask = torch.arange(x.shape[0], device=x.device) >= 1",
-            "y = torch.where(mask, rt.window(x, 0, -1, x.shape[0]) * z, 0)",
+            (
+                "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, "
+                "rt.window(x, 0, -1, x.shape[0]) * z, 0)"
+            )
         ],
         None,
     ),
     # Nothing says where a parameter or a free size cuts an axis.
     UNCUT: (
         [
-            "mask = torch.arange(x.shape[0], device=x.device) < z.shape[0]",
-            "y = torch.where(mask, z.select(0, 0) * x, 0)",
+            (
+                "y = torch.where(torch.arange(x.shape[0], "
+                "device=x.device) < z.shape[0], z.select(0, 0) * x, 0)"
+            )
         ],
         None,
     ),

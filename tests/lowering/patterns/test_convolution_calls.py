@@ -111,21 +111,24 @@ CODE = {
     # Zeros on one side are put there first; a kernel that counts down is turned.
     CAUSAL: (
         [
-            "part = torch.nn.functional.pad(x, (w.shape[2] - 1, 0))",
-            "y = torch.nn.functional.conv1d(part, w.flip(2))",
+            (
+                "y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, "
+                "(w.shape[2] - 1, 0)), w.flip(2))"
+            )
         ],
         [
-            "part = torch.nn.functional.pad(G, (0, w_shape[2] - 1))",
-            "grad_x = torch.nn.functional.conv1d(part, w.transpose(0, 1))",
-            "part2 = torch.nn.functional.pad(x, (w_shape[2] - 1, 0))",
-            "grad_w = torch.nn.grad.conv1d_weight(part2, w_shape, G).flip(2)",
+            (
+                "grad_x = torch.nn.functional.conv1d(torch.nn.functional.pad(G, (0, "
+                "w_shape[2] - 1)), w.transpose(0, 1))"
+            ),
+            (
+                "grad_w = torch.nn.grad.conv1d_weight(torch.nn.functional.pad(x, "
+                "(w_shape[2] - 1, 0)), w_shape, G).flip(2)"
+            ),
         ],
     ),
     SAME: (
-        [
-            "part = torch.nn.functional.pad(x, (1, w.shape[2] - 2))",
-            "y = torch.nn.functional.conv1d(part, w)",
-        ],
+        ["y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (1, w.shape[2] - 2)), w)"],
         None,
     ),
     SAME_OF_3: (["y = torch.nn.functional.conv1d(x, w, padding=1)"], None),
@@ -143,8 +146,10 @@ CODE = {
     INSIDE: (["y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)"], None),
     MASKED: (
         [
-            "chosen = rt.where(m, x, 0)",
-            "y = torch.nn.functional.conv1d(chosen, w.unsqueeze(0), padding=1).squeeze(0)",
+            (
+                "y = torch.nn.functional.conv1d(rt.where(m, x, 0), w.unsqueeze(0), "
+                "padding=1).squeeze(0)"
+            )
         ],
         None,
     ),
@@ -152,8 +157,10 @@ CODE = {
     # Of one channel, each of the batch is one.
     BLURRED: (
         [
-            "part = g.unsqueeze(0).unsqueeze(1)",
-            "y = rt.conv_single_channel(x.unsqueeze(1), part, stride=2).squeeze(1)",
+            (
+                "y = rt.conv_single_channel(x.unsqueeze(1), "
+                "g.unsqueeze(0).unsqueeze(1), stride=2).squeeze(1)"
+            )
         ],
         None,
     ),

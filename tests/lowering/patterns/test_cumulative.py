@@ -25,8 +25,8 @@ CODE = {
     "op f(A[n,k]) -> y\ny[n,k] = sum[l | l<k](A[n,l])": (
         ["y = torch.nn.functional.pad(A, (1, 0)).cumsum(1).narrow(1, 0, A.shape[1])"],
         [
-            "part = torch.nn.functional.pad(G.flip(1), (1, 0)).cumsum(1)",
-            "grad_A = part.narrow(1, 0, G.shape[1]).flip(1)",
+            "cumsum_G = torch.nn.functional.pad(G.flip(1), (1, 0)).cumsum(1)",
+            "grad_A = cumsum_G.narrow(1, 0, G.shape[1]).flip(1)",
         ],
     ),
     "op f(A[n,k], B[k,n]) -> y\ny[n,k] = 2*B[k,n]*sum[l | l<k+1](exp(A[n,l])*B[l,n])": (
@@ -249,7 +249,7 @@ SQUARES = {
         "grad_p = grad_u.flip(1).cumsum(1).flip(1)"
     ),
     "op f(x[s], w[s]) -> y\ny[t] = sum[s]([s<=t]*x[s]*w[s])**3": (
-        "part = (G * u.square()).flip(0).cumsum(0).flip(0)"
+        "flipped_cumsum_G = (G * u.square()).flip(0).cumsum(0).flip(0)"
     ),
 }
 

@@ -87,11 +87,11 @@ def test_a_nan_is_kept_where_a_parameter_is_zero():
 BIASES = {
     "op f(x[n,g,c,u], w[g,o,c,k], b[g,o], d[o]) -> y\n"
     "y[n,g,o,t] = b[g,o] + d[o] + sum[c,k](x[n,g,c,t+k]*w[g,o,c,k])": [
-        "part = x.flatten(1, 2)",
-        "part2 = w.flatten(0, 1)",
-        "part3 = b.flatten(0, 1)",
-        "part4 = torch.nn.functional.conv1d(part, part2, part3, groups=x.shape[1])",
-        "y = part4.unflatten(1, (x.shape[1], w.shape[1])) + d.unsqueeze(1)",
+        (
+            "y = torch.nn.functional.conv1d(x.flatten(1, 2), w.flatten(0, 1), "
+            "b.flatten(0, 1), groups=x.shape[1]).unflatten(1, (x.shape[1], w.shape[1])) +"
+            " d.unsqueeze(1)"
+        )
     ],
     "op f(x[n,c,u], w[o,c,k], b[o], d[n,o]) -> y\n"
     "y[n,o,t] = 2*b[o] + d[n,o] + sum[c,k](x[n,c,t+k]*w[o,c,k])": [
@@ -103,15 +103,16 @@ BIASES = {
     ],
     # Of the places and not of the channels; subtracted from; no convolution with channels.
     "op f(x[n,c,u], w[o,c,k], b[t]) -> y\ny[n,o,t] = b[t] + sum[c,k](x[n,c,t+k]*w[o,c,k])": [
-        "part = x.narrow(2, 0, w.shape[2] + b.shape[0] - 1)",
-        "y = b + torch.nn.functional.conv1d(part, w)",
+        ("y = b + torch.nn.functional.conv1d(x.narrow(2, 0, w.shape[2] + b.shape[0] - 1), w)")
     ],
     "op f(x[n,c,u], w[o,c,k], b[o]) -> y\ny[n,o,t] = b[o] - sum[c,k](x[n,c,t+k]*w[o,c,k])": [
         "y = b.unsqueeze(1) - torch.nn.functional.conv1d(x, w)"
     ],
     "op f(x[u], w[k], b) -> y\ny[t] = b + sum[k](x[t+k]*w[k])": [
-        "part = w.unsqueeze(0).unsqueeze(1)",
-        "y = b + torch.nn.functional.conv1d(x.unsqueeze(0), part).squeeze(0)",
+        (
+            "y = b + torch.nn.functional.conv1d(x.unsqueeze(0), "
+            "w.unsqueeze(0).unsqueeze(1)).squeeze(0)"
+        )
     ],
 }
 

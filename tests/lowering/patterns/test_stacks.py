@@ -93,7 +93,7 @@ def test_stacked_integers_stay_integers():
         "op f(a[n], b[m]; size(k)=2) -> y\n"
         "index[k,n] = where(k == 0, n + size(n), n)\ny[k,n] = a[n]*b[index[k,n]]"
     )
-    assert "torch.stack((position + a.shape[0], position), 0)" in source(made(text))
+    assert "torch.stack((positions_of_a + a.shape[0], positions_of_a), 0)" in source(made(text))
     assert ".to(torch.int64)" not in source(made(text))
     rng = np.random.default_rng(0)
     run(text, {"a": rng.uniform(0.5, 1.5, 3), "b": rng.uniform(0.5, 1.5, 7)})

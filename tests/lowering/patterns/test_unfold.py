@@ -42,7 +42,11 @@ def test_the_gap_of_a_condition_is_at_least_0_where_it_holds():
 
 def test_a_maximum_over_windows_reads_a_view():
     text = "op f(x[n,u]; size(k)=3) -> y\ny[n,t] = max[k](x[n,t+k])"
-    largest = ["part = x.unfold(1, 3, 1).max(2)", "y = part.values", "winner = part.indices"]
+    largest = [
+        "max_of_x = x.unfold(1, 3, 1).max(2)",
+        "y = max_of_x.values",
+        "winner = max_of_x.indices",
+    ]
     assert_code(text, largest)
     assert_right(text)
 

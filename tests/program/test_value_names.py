@@ -1,0 +1,118 @@
+"""Names of values: what is computed, in words; the same values, no name twice."""
+
+from __future__ import annotations
+
+import pytest
+from kit.torch_code import torch_code
+
+from derive import parse
+from derive.api import source
+from derive.module.pretty_printer import assigned
+from derive.program.cse import VALUE, Line
+from derive.program.torch_ir import Code, Name, text
+from derive.program.value_names import Names
+
+
+def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gamma")) -> str:
+    """Return the name of the value of the code."""
+    code = torch_code(code) if isinstance(code, str) else code
+    (line,) = Names(taken=taken).in_lines([Line(VALUE, code, kept=False)], numbers=numbers)
+    return line.name
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("x.exp()", "exp_x"),
+        ("(x - mu).exp()", "exp_x_minus_mu"),
+        ("1 - x", "one_minus_x"),
+        ("x - mu", "x_minus_mu"),
+        ("2 * G", "twice_G"),
+        ("gamma * G", "gamma_G"),
+        ("G * weight", "G_weight"),
+        ("x * x", "x_squared"),
+        ("x @ w.mT", "x_w"),
+        ("x.square().sum(1)", "sum_of_x_squared"),
+        ("x.sum(1) / x.shape[1]", "mean_of_x"),
+        ("(var + eps).rsqrt().unsqueeze(1)", "rsqrt_var"),
+        ("x.unsqueeze(1)", "spread_x"),
+        ("x.to(low)", "low_x"),
+        ("x > 0", "x_positive"),
+        ("0 < x", "x_positive"),
+        ("x != y", "x_is_not_y"),
+        ("(i >= 0) & (i < gamma)", "valid_i"),
+        ("torch.where(mask, x, 0)", "masked_x"),
+        ("torch.where(mask, x, 1)", "safe_x"),
+        ("F.gather(1, target.unsqueeze(1)).squeeze(1)", "F_at_target"),
+        ("x.new_zeros(F.shape).index_add(0, source, G)", "G_by_source"),
+        ("x.mul_(y)", "x_y"),
+        ("x.exp_().add_(y)", "exp_x_plus_y"),
+        ("x if w is None else w * x", "w_x"),
+        ("x.exp() if gamma != 0 else None", "exp_x"),
+        ("math.prod(s_shape)", "s_size"),
+        ("x.shape[0] * x.shape[1]", "count"),
+    ],
+)
+def test_a_value_is_named_after_what_it_is(code, name):
+    assert named(code) == name
+
+
+def test_a_long_name_is_made_of_the_first_tensors():
+    made = named("((x_first - x_second) * (y_first + y_second)).exp() + (z_first * z_second).log()")
+    assert made == "x_first_plus_z_first"
+
+
+def test_another_word_comes_before_a_number():
+    lines = [Line(f"{VALUE}{n}", torch_code(c), kept=False) for n, c in enumerate(["x - mu"] * 3)]
+    assert [line.name for line in Names().in_lines(lines)] == [
+        "x_minus_mu",
+        "x_minus_mu2",
+        "x_minus_mu3",
+    ]
+    assert named("x.sum(1, keepdim=flag)", "sum_of_x") == "sum_of_x_with_flag"
+
+
+def test_what_the_formulas_show_keeps_its_name():
+    line = Line("u", torch_code("1 - x"), kept=False)
+    assert Names().in_lines([line])[0].name == "one_minus_x"
+    assert Names(shown=["u"]).in_lines([line]) == (line,)
+    kept = Line("u", torch_code("1 - x"))
+    assert Names().in_lines([kept]) == (kept,)
+
+
+def test_readers_read_the_new_name_and_a_copy_has_none():
+    lines = [
+        Line(VALUE, torch_code("x.exp()"), kept=False),
+        Line(f"{VALUE}2", Name(VALUE), kept=False),
+        Line("y", torch_code(f"{VALUE} + {VALUE}2")),
+    ]
+    made = Names().in_lines(lines)
+    assert [f"{line.name} = {text(line.code)}" for line in made] == [
+        "exp_x = x.exp()",
+        "y = exp_x + exp_x",
+    ]
+
+
+def test_a_copy_of_what_changes_stays():
+    lines = [
+        Line(VALUE, Name("x"), kept=False),
+        Line("x", torch_code("x.exp()")),
+        Line("y", torch_code(f"{VALUE} + x")),
+    ]
+    copy, _, last = Names().in_lines(lines)
+    assert copy.code is Name("x") and copy.name != "x"
+    assert text(last.code) == f"{copy.name} + x"
+
+
+def test_a_line_of_an_equation_has_its_left_side_beside_it():
+    line = Line("grad_S", torch_code("P * grad_P"))
+    (made,) = Names(remarks={"grad_S": "grad_S[i,j]"}).in_lines([line])
+    assert assigned(made, 8) == ["grad_S = P * grad_P  # grad_S[i,j]"]
+    assert assigned(made, 60) == ["grad_S = P * grad_P"]
+    assert assigned(line, 8) == ["grad_S = P * grad_P"]
+
+
+def test_a_module_says_which_adjoint_a_line_is():
+    text = source(parse("op f(x[i,j]) -> y\nS[i,j] = sin(x[i,j])\ny[i] = sum[j](S[i,j]**3)"))
+    assert "S = x.sin()  # S[i,j]" in text
+    assert "# y[" not in text
