@@ -25,7 +25,7 @@ from derive.module.name_mangling import OWN, coded, with_own_meanings
 from derive.module.plain import PlainModule, PlainPart, emit_plain
 from derive.module.reduced import reductions
 from derive.module.stage_functions import own_names
-from derive.notation.common_output import common_output
+from derive.notation.common_output import CommonOutput, common_output
 from derive.notation.operation import (
     Operation,
     check_operation,
@@ -39,7 +39,7 @@ from derive.passes import Pass, stages
 from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.program.value_names import Names
 from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
-from derive.reports.formula import PassReport, body_reports, program_lines, unit_lines
+from derive.reports.formula import Formula, PassReport, body_reports, program_lines, unit_lines
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
 
@@ -211,13 +211,20 @@ def source(
         code = coded(op)
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
-        derivations = [formulas_of(op, option) for option in names]
+        found = _variants(code.operation, names, least)
+        split = common_output(op) if found[0].outside else None
+        shown = split.common if split else op
+        derivations = [formulas_of(shown, option) for option, _ in options(shown)]
         taken = {*OWN, op.name, code.operation.name}
-        names_of = Names(shown_names(derivations), taken, left_sides(op, derivations))
-        variants = [_named_variant(v, names_of) for v in _variants(code.operation, names, least)]
-        moved = [tangents(op, n) for n in names] if variants[0].tangent is not None else []
+        others = _others(split) if split else []
+        shown_as = shown_names(derivations) | {f.name for f in others}
+        names_of = Names(shown_as, taken, left_sides(op, derivations))
+        variants = [_named_variant(v, names_of) for v in found]
+        moved = []
+        if variants[0].tangent is not None:
+            moved = [tangents(shown, option) for option, _ in options(shown)]
         kernels = kernels_of(v.program for v in variants)
-        doc = document(op, derivations, moved, kernels, least=least)
+        doc = document(op, derivations, moved, kernels, least=least, others=others)
         return _finished(op, emit(code, variants, tests, doc), standalone)
 
 
@@ -230,7 +237,14 @@ def _finished(op: Operation, text: str, standalone: bool) -> str:
 def _named_variant(variant: Variant, names: Names) -> Variant:
     """Return the program of an option and its tangents, all values under names."""
     program, tangent = variant.program, names.in_tangent(variant.tangent, variant.program)
-    return replace(variant, program=names.in_program(program), tangent=tangent)
+    outside = variant.outside
+    if outside is not None:
+        fixed = [*program.inputs, *program.outputs]
+        others = outside.others.items()
+        lines = {o: names.in_lines(x, fixed, program.parameters) for o, x in others}
+        outside = replace(outside, others=lines)
+    named = names.in_program(program)
+    return replace(variant, program=named, tangent=tangent, outside=outside)
 
 
 def shown_names(derivations: Iterable[Formulas]) -> frozenset[str]:
@@ -251,14 +265,24 @@ def left_sides(op: Operation, derivations: Iterable[Formulas]) -> dict[str, str]
 
 
 def _variants(op: Operation, names: Sequence[str | None], least: bool) -> list[Variant]:
-    """Return the programs of the options: one, if these are reductions of one equation."""
-    common = reductions(op)
+    """Return the programs of the options: one, if these are made of one equation."""
+    split = common_output(op)
+    common = reductions(split) if split else None
     whole = common and pipeline.specialized_with_reductions(op, common, least)
     if whole:
         return [Variant(None, *whole, common)]
+    inside = pipeline.specialized_inside(split, least) if split else None
+    if inside:
+        return [Variant(None, *inside[:2], outside=inside[2])]
     return [
         Variant(n, pipeline.specialized(op, n, least), pipeline.own_tangent(op, n)) for n in names
     ]
+
+
+def _others(split: CommonOutput) -> list[Formula]:
+    """Return the equations of the options beyond the common ones, in the order of a derivation."""
+    every = (f for rest in split.others.values() for f in as_formulas(rest))
+    return list(dict.fromkeys(every))
 
 
 def _plain_source(op: Operation) -> str:
@@ -270,9 +294,9 @@ def _plain_source(op: Operation) -> str:
             common, shown = split.common, common_output(op)
             parts = [PlainPart(None, common, pipeline.plain_program(common, None))]
             finish = {
-                option: pipeline.plain_program(rest, None).forward if rest else ()
-                for option, rest in split.options.items()
-            }
+                option: pipeline.plain_program(rest, None).forward
+                for option, rest in split.others.items()
+            } | {split.option: ()}
             derivations = [] if shown is None else [formulas_of(shown.common, None)]
         else:
             parts = [

@@ -41,6 +41,7 @@ from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
 from derive.module.none_variants import with_absent, with_decided_tests
+from derive.module.outside import Outside, is_rational, outside, with_wide_output
 from derive.module.reduced import (
     Reductions,
     tangent_with_reductions,
@@ -48,6 +49,7 @@ from derive.module.reduced import (
     with_reductions,
 )
 from derive.notation import split
+from derive.notation.common_output import CommonOutput
 from derive.notation.operation import Operation, options
 from derive.passes import Pass, as_pass, run
 from derive.program.program import Program, Tangent
@@ -292,16 +294,41 @@ def specialized_with_reductions(
 ) -> tuple[Program, Tangent | None] | None:
     """Return one program of all options, and its tangent code; None if there is none."""
     unit, tangent = derive_option(op, r.option, None), own_tangent(op, r.option)
-    made = lower(Code(unit, keeps=False)).program if least else program_of(op, r.option)
-    if any(s.name == r.equation for s in made.saved):
-        made = lower(Code(unit, available=())).program
-    made = lower(Code(unit, made=made), SPECIALIZE[:-1]).program
+    made = _without_saved_output(op, r.option, least)
     whole = with_parameter(unit.given)
     reduced = with_reductions(whole, made, r)
     moved = None if tangent is None else tangent_with_reductions(op, tangent, r)
     if reduced is None or (tangent is not None and moved is None):
         return None
     return with_in_place(whole, reduced, dict(reduced.cotangents)[r.equation]), moved
+
+
+def specialized_inside(
+    split: CommonOutput, least: bool = False
+) -> tuple[Program, Tangent | None, Outside] | None:
+    """Return the program of a common output, its tangent code, and the options outside of it.
+
+    None if torch should not differentiate the options, or the output cannot be left unrounded.
+    With ``least`` always: torch keeps terms of a quotient.
+    """
+    common = split.common
+    if least or not is_rational(split):
+        return None
+    made = _without_saved_output(common, None)
+    others = {o: with_absent(x, plain_program(x, None)) for o, x in split.others.items()}
+    found, wide = outside(split, made, others), with_wide_output(made)
+    if found is None or wide is None:
+        return None
+    return with_in_place(common, wide), own_tangent(common, None), found
+
+
+def _without_saved_output(op: Operation, option: str | None, least: bool = False) -> Program:
+    """Return the program of one option that does not save its output; no body is in place."""
+    unit = derive_option(op, option, None)
+    made = lower(Code(unit, keeps=False)).program if least else program_of(op, option)
+    if any(s.name in unit.given.outputs for s in made.saved):
+        made = lower(Code(unit, available=())).program
+    return lower(Code(unit, made=made), SPECIALIZE[:-1]).program
 
 
 @lru_cache(maxsize=256)

@@ -6,20 +6,12 @@
     count = Σ[n,*q | target[n,*q] ≠ ignore_index] weight[target[n,*q]]
     average = total/count
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))/count
-    grad_weight[c] = −G/count·Σ[n,*q] [target[n,*q] ≠ ignore_index]·(label_smoothing·F[n,c,*q]/size(c) + δ[c,target[n,*q]]·(average + (1 − label_smoothing)·F[n,c,*q]))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
-    grad_weight[c] = −G·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_weight[c] = −Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
+
+torch differentiates total, count and average.
 
 Fused kernels of torch, with the equation that each computes:
 
@@ -36,217 +28,7 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_entropy_mean_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        split_weight = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).unflatten(
-                0, target.shape
-            )
-        )
-        label_smoothing_F = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        split_weight_F = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * split_weight
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        loss = torch.where(
-            target_differs, -(split_weight_F + F_with_label_smoothing), 0
-        )
-        total = loss.sum()
-        count = (
-            target_differs.sum(dtype=input.dtype)
-            if weight is None
-            else torch.where(target_differs, split_weight, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-class _CrossEntropyMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index, label_smoothing = inputs
-        average, F, count = output
-        ctx.mark_non_differentiable(count)
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = average.shape
-        q_shape = input.shape[2:]
-        weight_shape = (input.shape[1],)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.weight_shape = weight_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(
-            target, weight, average if ctx.needs_input_grad[2] else None, F, count
-        )
-
-    @staticmethod
-    def backward(ctx, G, G_F, _grad_count):
-        if G is None and G_F is None:
-            return (None,) * 5
-        target, weight, average, F, count = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
-            weight, average, F, count, G = rt.widened(weight, average, F, count, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            G_over_count = -(1 - label_smoothing) * G / count
-            flat_target = masked_target.flatten()
-            spread_target2 = target_differs.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                spread_G_weight = (
-                    G_over_F_size_count.expand(F.shape)
-                    if weight is None
-                    else (G_over_F_size_count * weight).unsqueeze(1).expand(F.shape)
-                )
-                spread_G_over_count = (
-                    G_over_count
-                    if weight is None
-                    else (
-                        G_over_count
-                        * rt.unflatten(
-                            weight.index_select(0, flat_target), 0, target.shape
-                        )
-                    ).unsqueeze(1)
-                )
-                G_over_count_with_weight = (
-                    spread_G_over_count.expand(spread_target.shape)
-                    if weight is None
-                    else spread_G_over_count
-                )
-                G_over_count_by_target = rt.scatter_add(
-                    spread_G_weight, 1, spread_target, G_over_count_with_weight
-                )
-                grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(G_over_count_by_target, F, 1),
-                    spread_target2,
-                ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                G_F = (
-                    G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
-                )
-                masked_G_over_count = torch.where(
-                    target_differs, -G * average / count, 0
-                ).reshape((target.shape[0] * target.shape[1],))
-                reshaped_G_over_count = torch.where(
-                    target_differs,
-                    G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
-                    0,
-                ).reshape((target.shape[0] * target.shape[1],))
-                zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
-                grad_weight = (
-                    (G_F if label_smoothing != 0 else zeros_like_G)
-                    .index_add(0, flat_target, masked_G_over_count)
-                    .index_add(0, flat_target, reshaped_G_over_count)
-                )
-            return grad_input, None, grad_weight, None, None
-        weight_shape = ctx.weight_shape
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        flat_target = masked_target.flatten()
-        split_weight = (
-            None
-            if weight is None
-            else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-        )
-        count = (
-            target_differs.sum(dtype=G.dtype)
-            if weight is None
-            else torch.where(target_differs, split_weight, 0).sum()
-        )
-        G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
-        spread_target = masked_target.unsqueeze(1)
-        G_over_count = -(1 - label_smoothing) * G / count
-        spread_target2 = target_differs.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            masked_G_full_weight = rt.where(
-                spread_target2, G_over_F_size_count * full_weight.unsqueeze(1), 0
-            )
-            masked_G_over_count = (
-                torch.where(target_differs, G_over_count, 0)
-                if weight is None
-                else torch.where(target_differs, G_over_count * split_weight, 0)
-            )
-            spread_G_over_count = masked_G_over_count.unsqueeze(1)
-            grad_F = rt.add_cotangent(
-                rt.scatter_add(
-                    masked_G_full_weight, 1, spread_target, spread_G_over_count
-                ),
-                G_F,
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            G_F_with_label_smoothing = (
-                G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
-                if label_smoothing != 0
-                else None
-            )
-            reshaped_G = torch.where(target_differs, -G * average / count, 0).reshape(
-                (target.shape[0] * target.shape[1],)
-            )
-            reshaped_G_over_count = torch.where(
-                target_differs,
-                G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
-                0,
-            ).reshape((target.shape[0] * target.shape[1],))
-            zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
-            grad_weight = (
-                (G_F_with_label_smoothing if label_smoothing != 0 else zeros_like_G)
-                .index_add(0, flat_target, reshaped_G)
-                .index_add(0, flat_target, reshaped_G_over_count)
-            )
-        return grad_input, None, grad_weight, None, None
-
-
-def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
+def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing):
     with rt.no_autocast(input):
         input, weight = rt.widened(input, weight)
         q_shape = input.shape[2:]
@@ -286,199 +68,13 @@ def _cross_entropy_sum_forward(input, target, weight, ignore_index, label_smooth
         )
         loss = torch.where(
             target_differs, -(split_weight_F + F_with_label_smoothing), 0
-        )
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-class _CrossEntropySum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index, label_smoothing = inputs
-        total, F = output
-        ctx.set_materialize_grads(False)
-        ctx.output_shape = total.shape
-        q_shape = input.shape[2:]
-        weight_shape = (input.shape[1],)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
-        ctx.weight_shape = weight_shape
-        ctx.input_shape = input.shape
-        ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
-
-    @staticmethod
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
-            return (None,) * 5
-        target, weight, F = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
-        grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
-            weight, F, G = rt.widened(weight, F, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            G_over_F_size = -label_smoothing * G / F.shape[1]
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            flat_target = masked_target.flatten()
-            label_smoothing_G = -(1 - label_smoothing) * G
-            spread_target2 = target_differs.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                spread_G_weight = (
-                    G_over_F_size.expand(F.shape)
-                    if weight is None
-                    else (G_over_F_size * weight).unsqueeze(1).expand(F.shape)
-                )
-                spread_G_weight2 = (
-                    label_smoothing_G
-                    if weight is None
-                    else (
-                        label_smoothing_G
-                        * rt.unflatten(
-                            weight.index_select(0, flat_target), 0, target.shape
-                        )
-                    ).unsqueeze(1)
-                )
-                G_with_weight = (
-                    spread_G_weight2.expand(spread_target.shape)
-                    if weight is None
-                    else spread_G_weight2
-                )
-                G_by_target = rt.scatter_add(
-                    spread_G_weight, 1, spread_target, G_with_weight
-                )
-                grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(G_by_target, F, 1), spread_target2
-                ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                G_F = (
-                    G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
-                )
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-                    0,
-                ).reshape((target.shape[0] * target.shape[1],))
-                grad_weight = (
-                    G_F
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, flat_target, masked_G_F_at_target)
-            return grad_input, None, grad_weight, None, None
-        weight_shape = ctx.weight_shape
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        G_over_F_size = -label_smoothing * G / F.shape[1]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        spread_target = masked_target.unsqueeze(1)
-        flat_target = masked_target.flatten()
-        label_smoothing_G = -(1 - label_smoothing) * G
-        spread_target2 = target_differs.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            masked_G_full_weight = rt.where(
-                spread_target2, G_over_F_size * full_weight.unsqueeze(1), 0
-            )
-            split_weight = (
-                None
-                if weight is None
-                else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-            )
-            masked_G = (
-                torch.where(target_differs, label_smoothing_G, 0)
-                if weight is None
-                else torch.where(target_differs, label_smoothing_G * split_weight, 0)
-            )
-            spread_masked_G = masked_G.unsqueeze(1)
-            grad_F = rt.add_cotangent(
-                rt.scatter_add(masked_G_full_weight, 1, spread_target, spread_masked_G),
-                G_F,
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
-        if ctx.needs_input_grad[2]:
-            G_F_with_label_smoothing = (
-                G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
-                if label_smoothing != 0
-                else None
-            )
-            masked_G_F_at_target = torch.where(
-                target_differs,
-                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-                0,
-            ).reshape((target.shape[0] * target.shape[1],))
-            grad_weight = (
-                G_F_with_label_smoothing
-                if label_smoothing != 0
-                else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, flat_target, masked_G_F_at_target)
-        return grad_input, None, grad_weight, None, None
-
-
-def _cross_entropy_none_forward(input, target, weight, ignore_index, label_smoothing):
-    dtype = rt.autocast_float32(input, weight)
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        split_weight = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).unflatten(
-                0, target.shape
-            )
-        )
-        split_weight_F = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * split_weight
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        loss = rt.no_view(
-            torch.where(target_differs, -(split_weight_F + F_with_label_smoothing), 0)
-            .reshape((input_shape[0], *q_shape))
-            .to(dtype),
-        )
+        ).reshape((input_shape[0], *q_shape))
         return loss, F
 
 
-class _CrossEntropyNone(Function):
+class _CrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_none_forward)
+    forward = staticmethod(_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -615,11 +211,25 @@ class _CrossEntropyNone(Function):
         return grad_input, None, grad_weight, None, None
 
 
-_OPTIONS = {
-    "mean": (_CrossEntropyMean, _cross_entropy_mean_forward),
-    "sum": (_CrossEntropySum, _cross_entropy_sum_forward),
-    "none": (_CrossEntropyNone, _cross_entropy_none_forward),
-}
+def _cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
+    if reduction == "none":
+        return rt.no_view(loss)
+    if reduction == "sum":
+        return loss.sum()
+    total = loss.sum()
+    count = (
+        (target != ignore_index).sum(dtype=loss.dtype)
+        if weight is None
+        else torch.where(
+            target != ignore_index,
+            weight[torch.where(target != ignore_index, target, 0)],
+            0,
+        ).sum()
+    )
+    return total / count
+
+
+_OPTIONS = "mean", "sum", "none"
 
 
 def cross_entropy(
@@ -673,9 +283,19 @@ def cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
+    dtype = rt.autocast_float32(input, weight)
+    if weight is not None:
+        weight = weight.to(torch.promote_types(dtype, torch.float32))
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input, target, weight, ignore_index, label_smoothing)[0]
-    return rt.apply(function, input, target, weight, ignore_index, label_smoothing)[0]
+        loss = _cross_entropy_forward(
+            input, target, weight, ignore_index, label_smoothing
+        )[0]
+    else:
+        loss = rt.apply(
+            _CrossEntropy, input, target, weight, ignore_index, label_smoothing
+        )[0]
+    return _cross_entropy_reduced(loss, target, weight, ignore_index, reduction).to(
+        dtype
+    )

@@ -7,29 +7,15 @@
     count = Σ[n | target[n] ≠ ignore_index] weight[target[n]]
     average = total/count
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))/count
-    grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
-    grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
-    grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G/count·Σₙ [target[n] ≠ ignore_index]·(δ[c,target[n]]·((label_smoothing − 1)·F[n,c] − average) − label_smoothing·F[n,c]/size(c))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_X[n,c] = [target[n] ≠ ignore_index]·G·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
-    grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
-    grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
-    grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = G·Σₙ [target[n] ≠ ignore_index]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_X[n,c] = [target[n] ≠ ignore_index]·G[n]·(exp(F[n,c])·(label_smoothing·mean[c′](weight[c′]) − (label_smoothing − 1)·weight[target[n]]) + δ[c,target[n]]·(label_smoothing − 1)·weight[c] − label_smoothing·weight[c]/size(c))
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
     grad_weight[c] = Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
+
+torch differentiates total, count and average.
 
 Fused kernels of torch, with the equation that each computes:
 
@@ -46,301 +32,11 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _linear_cross_entropy_mean_forward(
+def _linear_cross_entropy_forward(
     input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
 ):
     reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
     low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else torch.addmm(linear_bias, input, linear_weight.mT)
-        )
-        wide_X = X.to(wide)
-        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        weight_at_target = (
-            None if weight is None else weight.index_select(0, masked_target)
-        )
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        weight_F_at_target = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight_at_target
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        loss = torch.where(
-            target_differs, weight_F_at_target - F_with_label_smoothing, 0
-        )
-        total = loss.sum()
-        count = (
-            target_differs.sum(dtype=wide)
-            if weight is None
-            else torch.where(target_differs, weight_at_target, 0).sum()
-        )
-        average = (total / count).to(dtype)
-        return average, F, count
-
-
-class _LinearCrossEntropyMean(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_mean_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input = inputs[0]
-        linear_weight = inputs[1]
-        target = inputs[2]
-        linear_bias = inputs[3]
-        weight = inputs[4]
-        ignore_index = inputs[5]
-        label_smoothing = inputs[6]
-        average, F, count = output
-        ctx.mark_non_differentiable(F, count)
-        ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.save_for_backward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            average if ctx.needs_input_grad[4] else None,
-            F,
-            count,
-        )
-
-    @staticmethod
-    @rt.without_autocast
-    def backward(ctx, G, _grad_F, _grad_count):
-        if G is None:
-            return (None,) * 7
-        (
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            average,
-            F,
-            count,
-        ) = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        linear_weight_shape = linear_weight.shape
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = rt.cast(low, input, linear_weight)
-            weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
-            G_over_linear_weight = (
-                -label_smoothing * G / (linear_weight_shape[0] * count)
-            )
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            G_over_count = (label_smoothing - 1) * G / count
-            spread_target2 = target_differs.unsqueeze(1)
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
-                G_over_count_weight = (
-                    G_over_count
-                    if weight is None
-                    else G_over_count * weight.index_select(0, masked_target)
-                )
-                spread_G_weight = (
-                    G_over_linear_weight.expand(F.shape)
-                    if weight is None
-                    else (G_over_linear_weight * weight).expand(F.shape)
-                )
-                spread_G_over_count = (
-                    G_over_count_weight.expand(spread_target.shape)
-                    if weight is None
-                    else G_over_count_weight.unsqueeze(1)
-                )
-                G_over_count_by_target = spread_G_weight.scatter_add(
-                    1, spread_target, spread_G_over_count
-                )
-                grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(
-                        G_over_count_by_target, F, 1, F.dtype
-                    ),
-                    spread_target2,
-                )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                G_F = (
-                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-                    if label_smoothing != 0
-                    else None
-                )
-                masked_G_over_count = torch.where(
-                    target_differs, -G * average / count, 0
-                )
-                masked_G_over_count2 = torch.where(
-                    target_differs,
-                    G_over_count * F.gather(1, spread_target).squeeze(1),
-                    0,
-                )
-                zeros_like_G = G.new_zeros(()).expand((linear_weight_shape[0],))
-                grad_weight = (
-                    (G_F if label_smoothing != 0 else zeros_like_G)
-                    .index_add(0, masked_target, masked_G_over_count2)
-                    .index_add(0, masked_target, masked_G_over_count)
-                )
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, average, G = rt.cast(wide, weight, average, G)
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        weight_at_target = (
-            None if weight is None else weight.index_select(0, masked_target)
-        )
-        count = (
-            target_differs.sum(dtype=wide)
-            if weight is None
-            else torch.where(target_differs, weight_at_target, 0).sum()
-        )
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        G_over_count = -label_smoothing * G / (linear_weight.shape[0] * count)
-        spread_target = masked_target.unsqueeze(1)
-        label_smoothing_minus_one = label_smoothing - 1
-        label_smoothing_over_count = label_smoothing_minus_one * G / count
-        spread_target2 = target_differs.unsqueeze(1)
-        wide_X = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            full_weight_minus_label_smoothing = (
-                label_smoothing * full_weight.mean() - label_smoothing_minus_one
-                if weight is None
-                else label_smoothing * full_weight.mean()
-                - label_smoothing_minus_one * weight_at_target
-            )
-            spread_label_smoothing = (
-                label_smoothing_over_count
-                if weight is None
-                else (label_smoothing_over_count * weight_at_target).unsqueeze(1)
-            )
-            G_over_count_with_weight = (
-                G * full_weight_minus_label_smoothing / count
-                if weight is None
-                else G * full_weight_minus_label_smoothing.unsqueeze(1) / count
-            )
-            softmax_wide_X = (
-                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-            )
-            G_plus_G_over_count = (
-                G_over_count_with_weight * softmax_wide_X + G_over_count
-                if weight is None
-                else G_over_count_with_weight * softmax_wide_X + G_over_count * weight
-            )
-            label_smoothing2 = (
-                spread_label_smoothing.expand(spread_target2.shape)
-                if weight is None
-                else spread_label_smoothing
-            )
-            grad_X = torch.where(
-                spread_target2,
-                G_plus_G_over_count.scatter_add(1, spread_target, label_smoothing2),
-                0,
-            )
-        if ctx.needs_input_grad[0]:
-            grad_input = grad_X.to(low) @ linear_weight
-        if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT.to(low) @ input
-        if ctx.needs_input_grad[3]:
-            grad_linear_bias = grad_X.sum(0)
-        if ctx.needs_input_grad[4]:
-            G_over_count_F = (
-                G_over_count * torch.where(spread_target2, F, 0).sum(0)
-                if label_smoothing != 0
-                else None
-            )
-            masked_G_over_count = torch.where(target_differs, -G * average / count, 0)
-            masked_label_smoothing = torch.where(
-                target_differs,
-                label_smoothing_over_count * F.gather(1, spread_target).squeeze(1),
-                0,
-            )
-            zeros_like_G = G.new_zeros(()).expand((linear_weight.shape[0],))
-            grad_weight = (
-                (G_over_count_F if label_smoothing != 0 else zeros_like_G)
-                .index_add(0, masked_target, masked_label_smoothing)
-                .index_add(0, masked_target, masked_G_over_count)
-            )
-        return (
-            grad_input,
-            grad_linear_weight,
-            None,
-            grad_linear_bias,
-            grad_weight,
-            None,
-            None,
-        )
-
-
-def _linear_cross_entropy_sum_forward(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     with rt.no_autocast(input):
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, linear_weight, linear_bias)
@@ -376,257 +72,13 @@ def _linear_cross_entropy_sum_forward(
         )
         loss = torch.where(
             target_differs, weight_F_at_target - F_with_label_smoothing, 0
-        )
-        total = loss.sum().to(dtype)
-        return total, F
-
-
-class _LinearCrossEntropySum(Function):
-    generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_sum_forward)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input = inputs[0]
-        linear_weight = inputs[1]
-        target = inputs[2]
-        linear_bias = inputs[3]
-        weight = inputs[4]
-        ignore_index = inputs[5]
-        label_smoothing = inputs[6]
-        _, F = output
-        ctx.mark_non_differentiable(F)
-        ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
-        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
-
-    @staticmethod
-    @rt.without_autocast
-    def backward(ctx, G, _grad_F):
-        if G is None:
-            return (None,) * 7
-        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        label_smoothing = ctx.label_smoothing
-        linear_weight_shape = linear_weight.shape
-        grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, linear_weight = rt.cast(low, input, linear_weight)
-            weight, F, G = rt.cast(wide, weight, F, G)
-            G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            spread_target2 = target_differs.unsqueeze(1)
-            label_smoothing_G = (label_smoothing - 1) * G
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
-                G_weight = (
-                    label_smoothing_G
-                    if weight is None
-                    else label_smoothing_G * weight.index_select(0, masked_target)
-                )
-                spread_G_weight = (
-                    G_over_linear_weight.expand(F.shape)
-                    if weight is None
-                    else (G_over_linear_weight * weight).expand(F.shape)
-                )
-                spread_G_weight2 = (
-                    G_weight.expand(spread_target.shape)
-                    if weight is None
-                    else G_weight.unsqueeze(1)
-                )
-                G_weight_by_target = spread_G_weight.scatter_add(
-                    1, spread_target, spread_G_weight2
-                )
-                grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
-                    spread_target2,
-                )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                G_F = (
-                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-                    if label_smoothing != 0
-                    else None
-                )
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
-                    0,
-                )
-                grad_weight = (
-                    G_F
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, masked_target, masked_G_F_at_target)
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, G = rt.cast(wide, weight, G)
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        G_over_linear_weight = -label_smoothing * G / linear_weight.shape[0]
-        spread_target = masked_target.unsqueeze(1)
-        spread_target2 = target_differs.unsqueeze(1)
-        label_smoothing_minus_one = label_smoothing - 1
-        label_smoothing_G = label_smoothing_minus_one * G
-        wide_X = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            weight_at_target = (
-                None if weight is None else weight.index_select(0, masked_target)
-            )
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            full_weight_minus_label_smoothing = (
-                label_smoothing * full_weight.mean() - label_smoothing_minus_one
-                if weight is None
-                else label_smoothing * full_weight.mean()
-                - label_smoothing_minus_one * weight_at_target
-            )
-            spread_label_smoothing = (
-                label_smoothing_G
-                if weight is None
-                else (label_smoothing_G * weight_at_target).unsqueeze(1)
-            )
-            softmax_wide_X = (
-                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-            )
-            G_plus_G_weight = (
-                G * full_weight_minus_label_smoothing * softmax_wide_X
-                + G_over_linear_weight
-                if weight is None
-                else G * full_weight_minus_label_smoothing.unsqueeze(1) * softmax_wide_X
-                + G_over_linear_weight * weight
-            )
-            label_smoothing2 = (
-                spread_label_smoothing.expand(spread_target2.shape)
-                if weight is None
-                else spread_label_smoothing
-            )
-            grad_X = torch.where(
-                spread_target2,
-                G_plus_G_weight.scatter_add(1, spread_target, label_smoothing2),
-                0,
-            )
-        if ctx.needs_input_grad[0]:
-            grad_input = grad_X.to(low) @ linear_weight
-        if ctx.needs_input_grad[1]:
-            grad_linear_weight = grad_X.mT.to(low) @ input
-        if ctx.needs_input_grad[3]:
-            grad_linear_bias = grad_X.sum(0)
-        if ctx.needs_input_grad[4]:
-            G_F = (
-                G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-                if label_smoothing != 0
-                else None
-            )
-            masked_label_smoothing = torch.where(
-                target_differs,
-                label_smoothing_G * F.gather(1, spread_target).squeeze(1),
-                0,
-            )
-            grad_weight = (
-                G_F
-                if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight.shape[0],))
-            ).index_add(0, masked_target, masked_label_smoothing)
-        return (
-            grad_input,
-            grad_linear_weight,
-            None,
-            grad_linear_bias,
-            grad_weight,
-            None,
-            None,
-        )
-
-
-def _linear_cross_entropy_none_forward(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else torch.addmm(linear_bias, input, linear_weight.mT)
-        )
-        wide_X = X.to(wide)
-        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        weight_F_at_target = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, masked_target)
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        loss = torch.where(
-            target_differs, weight_F_at_target - F_with_label_smoothing, 0
-        ).to(dtype)
+        ).to(wide)
         return loss, F
 
 
-class _LinearCrossEntropyNone(Function):
+class _LinearCrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_none_forward)
+    forward = staticmethod(_linear_cross_entropy_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -827,11 +279,25 @@ class _LinearCrossEntropyNone(Function):
         )
 
 
-_OPTIONS = {
-    "mean": (_LinearCrossEntropyMean, _linear_cross_entropy_mean_forward),
-    "sum": (_LinearCrossEntropySum, _linear_cross_entropy_sum_forward),
-    "none": (_LinearCrossEntropyNone, _linear_cross_entropy_none_forward),
-}
+def _linear_cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    total = loss.sum()
+    count = (
+        (target != ignore_index).sum(dtype=loss.dtype)
+        if weight is None
+        else torch.where(
+            target != ignore_index,
+            weight[torch.where(target != ignore_index, target, 0)],
+            0,
+        ).sum()
+    )
+    return total / count
+
+
+_OPTIONS = "mean", "sum", "none"
 
 
 def linear_cross_entropy(
@@ -895,12 +361,12 @@ def linear_cross_entropy(
             label_smoothing,
             reduction,
         )
-    function, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
+    dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():
-        result = forward(
+        loss = _linear_cross_entropy_forward(
             input,
             linear_weight,
             target,
@@ -908,16 +374,20 @@ def linear_cross_entropy(
             weight,
             ignore_index,
             label_smoothing,
-        )
-        return result[0]
-    result = rt.apply(
-        function,
-        input,
-        linear_weight,
-        target,
-        linear_bias,
-        weight,
-        ignore_index,
-        label_smoothing,
-    )
-    return result[0]
+        )[0]
+    else:
+        loss = rt.apply(
+            _LinearCrossEntropy,
+            input,
+            linear_weight,
+            target,
+            linear_bias,
+            weight,
+            ignore_index,
+            label_smoothing,
+        )[0]
+    if weight is not None:
+        weight = weight.to(torch.promote_types(dtype, torch.float32))
+    return _linear_cross_entropy_reduced(
+        loss, target, weight, ignore_index, reduction
+    ).to(dtype)

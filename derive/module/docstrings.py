@@ -95,19 +95,24 @@ def document(
     kernels: Mapping[str, str] | None = None,
     blocks: str | None = None,
     least: bool = False,
+    others: Sequence[Formula] = (),
 ) -> Doc:
     """Return the docstrings of a module and its public function.
 
     ``kernels`` maps fused kernels to their equations, and ``blocks`` is the blocked index. With
-    ``least``, only inputs and outputs are saved.
+    ``least``, only inputs and outputs are saved. ``others`` are equations without a derivation,
+    which torch differentiates.
     """
-    formulas = list(dict.fromkeys(f for d in derivations for f in d.equations))
+    own = (f for d in derivations for f in d.equations)
+    formulas = list(dict.fromkeys((*own, *others)))
     equations = list(dict.fromkeys(f"    {f}" for f in formulas))
     module = [title(op.name), "", *equations]
     module += ["", blocks_line(blocks)] if blocks is not None else []
     module += ["", LEAST] if least else []
     for d in derivations:
         module += ["", *_gradient_section(op, d)]
+    if others:
+        module += ["", f"torch differentiates {_word_list([f.name for f in others], 'and')}."]
     for t in tangents:
         module += ["", *_tangent_section(op, t)]
     if kernels:

@@ -12,19 +12,30 @@ from derive.module.function_codegen import (
     Variant,
     arguments,
     composed_name,
+    dtype_lines,
+    floats_of,
     function_names,
     function_of,
     unpacked_call,
 )
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.outside import Outside, finish_arguments, option_lines
+from derive.module.pretty_printer import (
+    COLUMNS,
+    assigned,
+    call_lines,
+    formatted_statement,
+    indented,
+)
 from derive.module.public import declared, docstring, entry_lines, result_type
 from derive.module.reduced import with_parameter
 from derive.module.runtime import imports_of
 from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment
-from derive.notation.operation import Choice, Operation
-from derive.program.torch_ir import Code
+from derive.notation.operation import Choice, Operation, Tensor
+from derive.program.cse import Line
+from derive.program.mixed_precision import DTYPE
+from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, Subscript, literal
 
 
 @dataclass(frozen=True)
@@ -70,14 +81,15 @@ def emit(
     classes = ["Function"] if any(f.own.classes for f in functions) else []
     result = result_type(len(variants[0].program.outputs))
     signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *signature, *classes])
+    finish = _finish(op, variants[0].outside) if variants[0].outside else []
+    imports = imports_of([*whole, *lines, *finish, *signature, *classes])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
     module = _Module(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         functions=functions,
-        options=(*_option_table(op, variants), *before),
+        options=(*finish, *_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
@@ -92,6 +104,8 @@ def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
         yield from (line.code for line in (*program.forward, *program.setup, *backward))
     for tangent in (v.tangent for v in variants if v.tangent is not None):
         yield from (line.code for line in tangent.lines)
+    for body in (x for v in variants if v.outside for x in v.outside.others.values()):
+        yield from (line.code for line in body)
 
 
 # -------------------------------------------------------------------- the public function
@@ -99,7 +113,7 @@ def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
 
 def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
-    if variants[0].reductions is not None:
+    if variants[0].reductions is not None or variants[0].outside is not None:
         choice = next(p for p in op.parameters if isinstance(p, Choice))
         options = ", ".join(f'"{option}"' for option, _ in choice.outputs)
         return [f"_OPTIONS = {options}", "", ""]
@@ -125,6 +139,17 @@ def _option_functions(op: Operation, variant: Variant) -> list[str]:
     return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
 
 
+def _finish_name(op: Operation) -> str:
+    """Return the name of the function that computes the chosen option."""
+    return f"_{op.name}_reduced"
+
+
+def _finish(op: Operation, o: Outside) -> list[str]:
+    """Return the function that computes the chosen option from the output of the Function."""
+    start = call_lines(f"def {_finish_name(op)}(", finish_arguments(op, o), "):", 0)
+    return [*start, *indented(option_lines(o), 4), "", ""]
+
+
 def _public_body(
     code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
@@ -133,7 +158,7 @@ def _public_body(
     lines = entry_lines(code, checks)
     function, *own, forward = _option_functions(op, variants[0])
     for p in op.parameters:
-        if isinstance(p, Choice) and variants[0].reductions is None:
+        if isinstance(p, Choice) and variants[0].option is not None:
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
             function, forward = "function", "forward"
@@ -145,6 +170,8 @@ def _public_body(
     if len(tensors) > 1:
         lines.append("if torch.compiler.is_compiling():")
         lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
+    if variants[0].outside is not None:
+        return lines + _outside_lines(op, variants[0], variants[0].outside)
     for name in own:
         lines.append("if rt.forward_mode() and not torch.compiler.is_compiling():")
         lines += [
@@ -162,6 +189,61 @@ def _public_body(
     lines += [f"    {line}" for line in _return_outputs(op, variants, forward, given, 8)]
     lines += _return_outputs(op, variants, "rt.apply", [function, *given], 4)
     return lines
+
+
+def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
+    """Return the lines that call the only Function, and return the chosen option of its output."""
+    given, called = finish_arguments(op, o), _called_lines(op, variant, o)
+    widened = _widened_lines([t for t in op.inputs if t.name in given and t.kind == "float"])
+    finished = FunctionCall(_finish_name(op), tuple(map(Name, given)))
+    if variant.program.forward_precision.has_products:
+        # The dtype of a product depends on the dtypes that the Function is given.
+        lines = [*called, *widened]
+    else:
+        lines = [*widened, *called]
+    return [
+        *dtype_lines("dtype", floats_of(op), True, 4, o.float32),
+        *lines,
+        *formatted_statement("return ", MethodCall(finished, "to", (DTYPE,)), 4),
+    ]
+
+
+def _widened_lines(tensors: Sequence[Tensor]) -> list[str]:
+    """Return the lines that cast what the options read, whose gradients add up before rounding."""
+    lines = []
+    for t in tensors:
+        line = f"{t.name} = {t.name}.to(torch.promote_types(dtype, torch.float32))"
+        optional = t.default is not None
+        lines += [f"if {t.name} is not None:", f"    {line}"] if optional else [line]
+    return lines
+
+
+def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
+    """Return the lines that assign the output of the only Function."""
+    function, *own, forward = _option_functions(op, variant)
+    program, given = variant.program, arguments(op)
+    silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
+    branches = [
+        (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply") for name in own
+    ]
+    if program.composed:
+        branches += [(tangents, composed_name(op, variant)), (silent, forward)]
+    else:
+        branches.append((f"{silent} or {tangents}", forward))
+    lines: list[str] = []
+    for test, called in branches:
+        more = bool(program.statistics) and not (program.composed and test == tangents)
+        lines += [f"{'elif' if lines else 'if'} {test}:"]
+        lines += indented(_assigned_output(o, called, given, more), 4)
+    call = _assigned_output(o, "rt.apply", [function, *given], bool(program.statistics))
+    return [*lines, "else:", *indented(call, 4)]
+
+
+def _assigned_output(o: Outside, called: str, given: Sequence[str], more: bool) -> list[str]:
+    """Return the assignment of the first result of a call; ``more`` if it has others."""
+    code: Code = FunctionCall(called, tuple(map(Name, given)))
+    code = Subscript(code, (literal(0),)) if more else code
+    return assigned(Line(o.equation, code), 8)
 
 
 def _return_outputs(

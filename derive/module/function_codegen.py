@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from derive.module.arguments import in_turn
+from derive.module.outside import Outside
 from derive.module.pretty_printer import (
     COLUMNS,
     assigned,
@@ -52,6 +53,8 @@ class Variant:
     """Its own forward mode, if torch's would be wrong."""
     reductions: Reductions | None = None
     """All options, if they are reductions of one equation."""
+    outside: Outside | None = None
+    """All options, if they are computed outside of the Function."""
 
 
 @dataclass(frozen=True)

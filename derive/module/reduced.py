@@ -16,6 +16,7 @@ from itertools import compress, product
 
 from derive.algebra.expr import Access, Expr, Index, Mul, Num, Pow, Reduce, Size
 from derive.module.checks import shape_of_absent
+from derive.notation.common_output import CommonOutput
 from derive.notation.operation import Choice, Number, Operation, Tensor
 from derive.program.argument_types import backward_types
 from derive.program.cse import Line
@@ -91,22 +92,17 @@ class Reductions:
         return FunctionCall(self.function(op), (x, Name(self.choice)))
 
 
-def reductions(op: Operation) -> Reductions | None:
-    """Return the reductions of an operation whose options are all reductions of one of them."""
-    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
-    if choice is None or len(choice.outputs) < 2:
-        return None
-    equations = {e.name: e for e in op.equations}
-    for option, name in choice.outputs:
-        axes = equations[name].axes
-        others = {
-            o: _reduction(equations[n].body, name, axes) for o, n in choice.outputs if n != name
-        }
-        found = {o: r for o, r in others.items() if r is not None}
-        whole = equations[name].kind == "float" and axes and len(found) == len(choice.outputs) - 1
-        if whole and not any(equations[n].axes for o, n in choice.outputs if o in found):
-            return Reductions(choice.name, option, name, found)
-    return None
+def reductions(split: CommonOutput) -> Reductions | None:
+    """Return the options of a split as reductions inside of one function, if all are."""
+    (name,) = split.common.outputs
+    axes = split.equation.axes
+    found: dict[str, Reduction] = {}
+    for option, rest in split.others.items():
+        reduction = _reduction(rest.equations[-1].body, name, axes)
+        if reduction is None or rest.equations[-1].axes:
+            return None
+        found[option] = reduction
+    return Reductions(split.choice, split.option, name, found)
 
 
 def _reduction(body: Expr, name: str, axes: Sequence[Expr]) -> Reduction | None:
@@ -189,9 +185,7 @@ def _reduced(
     rounds = precision.returned.get(r.equation) == DTYPE
     if at is None or not rounds or not precision.broad:
         return None
-    code, is_view = _unrounded(lines[at].code)
-    if precision.has_products:
-        code = MethodCall(code, "to", (WIDE,))
+    code, is_view = unrounded(lines[at].code, precision)
     x = Name(r.equation)
     whole: Code = MethodCall(r.call(op, x), "to", (DTYPE,))
     whole = FunctionCall("rt.no_view", (whole,)) if is_view else whole
@@ -199,15 +193,21 @@ def _reduced(
     return (*lines[:at], *before, *lines[at + 1 :], Line(r.equation, whole))
 
 
-def _unrounded(code: Code) -> tuple[Code, bool]:
+def unrounded(code: Code, precision: Precision) -> tuple[Code, bool]:
+    """Return a result before it is rounded, at least in float32; True if it is a view."""
+    code, is_view = _uncast(code)
+    return MethodCall(code, "to", (WIDE,)) if precision.has_products else code, is_view
+
+
+def _uncast(code: Code) -> tuple[Code, bool]:
     """Return the code without its cast to the dtype of the result; True if it is a view."""
     match code:
         case FunctionCall("rt.no_view", (x,)):
-            return _unrounded(x)[0], True
+            return _uncast(x)[0], True
         case MethodCall(x, "to", (dtype,)) if dtype == DTYPE:
             return x, False
         case Conditional(test, then, other):
-            (one, view), (two, other_view) = _unrounded(then), _unrounded(other)
+            (one, view), (two, other_view) = _uncast(then), _uncast(other)
             return Conditional(test, one, two), view or other_view
     return code, False
 

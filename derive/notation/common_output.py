@@ -26,13 +26,25 @@ class CommonOutput:
 
     common: Operation
     """The operation without the choice; its output is the output of one option."""
-    options: Mapping[str, Operation | None]
-    """None for the option that returns the common output itself."""
+    choice: str
+    option: str
+    """The option that returns the common output itself."""
+    others: Mapping[str, Operation]
+    """What each other option makes of it."""
+
+    @property
+    def equation(self) -> Equation:
+        """The equation of the common output."""
+        (name,) = self.common.outputs
+        return next(e for e in self.common.equations if e.name == name)
 
 
 def common_output(op: Operation) -> CommonOutput | None:
     """Return the two parts of an operation whose options all reduce the output of one of them."""
-    outputs = {o: name for p in op.parameters if isinstance(p, Choice) for o, name in p.outputs}
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    if choice is None:
+        return None
+    outputs = dict(choice.outputs)
     equations = {e.name: e for e in op.equations}
     for option, name in outputs.items():
         common, others = equations[name], {o: n for o, n in outputs.items() if n != name}
@@ -40,9 +52,8 @@ def common_output(op: Operation) -> CommonOutput | None:
             continue
         if others and all(_reduces(op, equations[n], common) for n in others.values()):
             whole = without_choice(op, option)
-            return CommonOutput(
-                whole, {o: _beyond(whole, op, n, common) for o, n in outputs.items()}
-            )
+            rests = {o: _beyond(whole, op, n, common) for o, n in others.items()}
+            return CommonOutput(whole, choice.name, option, rests)
     return None
 
 
@@ -52,17 +63,15 @@ def _reduces(op: Operation, output: Equation, common: Equation) -> bool:
     return len(output.axes) < len(common.axes) and any(e is common for e in read)
 
 
-def _beyond(whole: Operation, op: Operation, output: str, common: Equation) -> Operation | None:
-    """Return the operation that computes an output from the inputs and the common equation."""
-    if output == common.name:
-        return None
+def _beyond(whole: Operation, op: Operation, output: str, common: Equation) -> Operation:
+    """Return the operation that computes an output from the common equation and the inputs."""
     given = Tensor(common.name, common.axes)
     extents = tuple(
         replace(e, sources=(*e.sources, *((common.name, n) for n in _places(common, e.name))))
         for e in whole.extents
     )
     equations = tuple(e for e in op.equations if e is not common)
-    parts = ((*whole.inputs, given), whole.parameters, equations, (output,), extents)
+    parts = ((given, *whole.inputs), whole.parameters, equations, (output,), extents)
     made = type(op).resolved(op.name, *parts, stable=op.stable)
     return dict(options(made))[None]
 

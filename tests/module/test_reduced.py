@@ -11,7 +11,8 @@ from kit.each import each_row
 
 import derive
 from derive.check.checks import checks_of
-from derive.module.reduced import Reduction, reductions
+from derive.module.reduced import Reduction, Reductions, reductions
+from derive.notation.common_output import common_output
 
 HEAD = "op f(x[n,m], w[n,m]; reduction=mean|sum|none) -> mean: a | sum: s | none: e\n"
 LOSS = HEAD + "e[n,m] = exp(x[n,m])*w[n,m]\na = mean[n,m](e[n,m])\ns = sum[n,m](e[n,m])"
@@ -35,19 +36,25 @@ def classes(text: str) -> list[str]:
     return [n.name for n in tree.body if isinstance(n, ast.ClassDef)]
 
 
+def reductions_of(text: str) -> Reductions | None:
+    split = common_output(derive.parse(text))
+    return None if split is None else reductions(split)
+
+
 def test_reductions_are_found_in_the_equations():
-    found = reductions(derive.parse(LOSS))
+    found = reductions_of(LOSS)
     assert found is not None and (found.option, found.equation) == ("none", "e")
     assert found.others == {"mean": Reduction(mean=True), "sum": Reduction()}
-    rows = reductions(derive.parse(ROWS))
+    rows = reductions_of(ROWS)
     assert rows is not None and rows.others == {"total": Reduction(divisor=0)}
     assert classes(LOSS) == classes(ROWS) == ["_F"]
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_is_no_reduction_of_all_elements_has_a_function_of_its_own(name):
-    assert reductions(derive.parse(OTHER[name])) is None
-    assert len(classes(OTHER[name])) == 3
+def test_what_is_no_reduction_of_all_elements_is_not_computed_inside(name):
+    assert reductions_of(OTHER[name]) is None
+    forward = texts.source(derive.parse(OTHER[name])).split("class _F")[0]
+    assert "_f_reduced(" not in forward
 
 
 @each_row("text", [LOSS, ROWS])

@@ -11,11 +11,10 @@ def test_mean_and_sum_of_the_output_of_none():
                                        "m = s/sum[n](w[n])"))  # fmt: skip
     assert found is not None
     assert found.common.outputs == ("l",) and [e.name for e in found.common.equations] == ["l"]
-    assert found.options["none"] is None
-    mean = found.options["mean"]
-    assert mean is not None
-    assert [e.name for e in mean.equations] == ["s", "m"]
-    assert [t.name for t in mean.inputs] == ["x", "w", "l"]
+    assert (found.choice, found.option, found.equation.name) == ("reduction", "none", "l")
+    assert list(found.others) == ["mean", "sum"]
+    assert [e.name for e in found.others["mean"].equations] == ["s", "m"]
+    assert [t.name for t in found.others["mean"].inputs] == ["l", "x", "w"]
 
 
 def test_an_option_that_does_not_read_it():
