@@ -50,7 +50,11 @@ WRONG = {
     "reference": (THROUGH, "grad_w = G * x", "grad_w = 2 * G * x"),
     "gradcheck": (CUBE, "3 * G", "3.002 * G"),
     "gradgradcheck": (CUBE, READS, f"    x = x.detach()\n    {READS}"),
-    "subclass": (WRITTEN, "    u = 1 - x  # u[i,j]\n", "    u = 1 - x + (reuse is torch.ops.aten)\n"),
+    "subclass": (
+        WRITTEN,
+        "    u = 1 - x  # u[i,j]\n",
+        "    u = 1 - x + (reuse is torch.ops.aten)\n",
+    ),
     "forward": (
         CUBE,
         "return _cube_forward(x)\n    return",
