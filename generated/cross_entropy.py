@@ -120,17 +120,39 @@ class _CrossEntropyMean(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
+        first_order = G_F is None and rt.unrecorded(G)
+        if first_order:
             weight, average, F, count, G = rt.widened(weight, average, F, count, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
+        else:
+            weight_shape = ctx.weight_shape
+            if G is None:
+                G = G_F.new_zeros(ctx.output_shape)
+            weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
+        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        if first_order:
             G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            G_over_count = -(1 - label_smoothing) * G / count
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        if not first_order:
             flat_target = masked_target.flatten()
-            spread_target2 = target_differs.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
+            split_weight = (
+                None
+                if weight is None
+                else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
+            )
+            count = (
+                target_differs.sum(dtype=G.dtype)
+                if weight is None
+                else torch.where(target_differs, split_weight, 0).sum()
+            )
+            G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
+        spread_target = masked_target.unsqueeze(1)
+        G_over_count = -(1 - label_smoothing) * G / count
+        if first_order:
+            flat_target = masked_target.flatten()
+        spread_target2 = target_differs.unsqueeze(1)
+        if ctx.needs_input_grad[0]:
+            if first_order:
                 spread_G_weight = (
                     G_over_F_size_count.expand(F.shape)
                     if weight is None
@@ -158,70 +180,27 @@ class _CrossEntropyMean(Function):
                     rt.log_softmax_backward(G_over_count_by_target, F, 1),
                     spread_target2,
                 ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                G_F = (
-                    G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
+            else:
+                full_weight = (
+                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
                 )
-                masked_G_over_count = torch.where(
-                    target_differs, -G * average / count, 0
-                ).reshape((target.shape[0] * target.shape[1],))
-                reshaped_G_over_count = torch.where(
-                    target_differs,
-                    G_over_count * rt.gather(F, 1, spread_target).squeeze(1),
-                    0,
-                ).reshape((target.shape[0] * target.shape[1],))
-                zeros_like_G = G.new_zeros(()).expand((F.shape[1],))
-                grad_weight = (
-                    (G_F if label_smoothing != 0 else zeros_like_G)
-                    .index_add(0, flat_target, masked_G_over_count)
-                    .index_add(0, flat_target, reshaped_G_over_count)
+                masked_G_full_weight = rt.where(
+                    spread_target2, G_over_F_size_count * full_weight.unsqueeze(1), 0
                 )
-            return grad_input, None, grad_weight, None, None
-        weight_shape = ctx.weight_shape
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, average, F, G, G_F = rt.widened(weight, average, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        flat_target = masked_target.flatten()
-        split_weight = (
-            None
-            if weight is None
-            else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-        )
-        count = (
-            target_differs.sum(dtype=G.dtype)
-            if weight is None
-            else torch.where(target_differs, split_weight, 0).sum()
-        )
-        G_over_F_size_count = -label_smoothing * G / (F.shape[1] * count)
-        spread_target = masked_target.unsqueeze(1)
-        G_over_count = -(1 - label_smoothing) * G / count
-        spread_target2 = target_differs.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            masked_G_full_weight = rt.where(
-                spread_target2, G_over_F_size_count * full_weight.unsqueeze(1), 0
-            )
-            masked_G_over_count = (
-                torch.where(target_differs, G_over_count, 0)
-                if weight is None
-                else torch.where(target_differs, G_over_count * split_weight, 0)
-            )
-            spread_G_over_count = masked_G_over_count.unsqueeze(1)
-            grad_F = rt.add_cotangent(
-                rt.scatter_add(
-                    masked_G_full_weight, 1, spread_target, spread_G_over_count
-                ),
-                G_F,
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
+                masked_G_over_count = (
+                    torch.where(target_differs, G_over_count, 0)
+                    if weight is None
+                    else torch.where(target_differs, G_over_count * split_weight, 0)
+                )
+                spread_G_over_count = masked_G_over_count.unsqueeze(1)
+                grad_F = rt.add_cotangent(
+                    rt.scatter_add(
+                        masked_G_full_weight, 1, spread_target, spread_G_over_count
+                    ),
+                    G_F,
+                )
+                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+                grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             G_F_with_label_smoothing = (
                 G_over_F_size_count * torch.where(spread_target2, F, 0).sum((0, 2))
@@ -320,17 +299,24 @@ class _CrossEntropySum(Function):
         q_shape = ctx.q_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
+        first_order = G_F is None and rt.unrecorded(G)
+        if first_order:
             weight, F, G = rt.widened(weight, F, G)
-            target = target.reshape((input_shape[0], math.prod(q_shape)))
-            G_over_F_size = -label_smoothing * G / F.shape[1]
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            flat_target = masked_target.flatten()
-            label_smoothing_G = -(1 - label_smoothing) * G
-            spread_target2 = target_differs.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
+        else:
+            weight_shape = ctx.weight_shape
+            if G is None:
+                G = G_F.new_zeros(ctx.output_shape)
+            weight, F, G, G_F = rt.widened(weight, F, G, G_F)
+        target = target.reshape((input_shape[0], math.prod(q_shape)))
+        G_over_F_size = -label_smoothing * G / F.shape[1]
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_target = masked_target.unsqueeze(1)
+        flat_target = masked_target.flatten()
+        label_smoothing_G = -(1 - label_smoothing) * G
+        spread_target2 = target_differs.unsqueeze(1)
+        if ctx.needs_input_grad[0]:
+            if first_order:
                 spread_G_weight = (
                     G_over_F_size.expand(F.shape)
                     if weight is None
@@ -357,59 +343,36 @@ class _CrossEntropySum(Function):
                 grad_input = rt.keep_where_(
                     rt.log_softmax_backward(G_by_target, F, 1), spread_target2
                 ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                G_F = (
-                    G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
+            else:
+                full_weight = (
+                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
                 )
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-                    0,
-                ).reshape((target.shape[0] * target.shape[1],))
-                grad_weight = (
-                    G_F
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, flat_target, masked_G_F_at_target)
-            return grad_input, None, grad_weight, None, None
-        weight_shape = ctx.weight_shape
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        target = target.reshape((input_shape[0], math.prod(q_shape)))
-        G_over_F_size = -label_smoothing * G / F.shape[1]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        spread_target = masked_target.unsqueeze(1)
-        flat_target = masked_target.flatten()
-        label_smoothing_G = -(1 - label_smoothing) * G
-        spread_target2 = target_differs.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
-            )
-            masked_G_full_weight = rt.where(
-                spread_target2, G_over_F_size * full_weight.unsqueeze(1), 0
-            )
-            split_weight = (
-                None
-                if weight is None
-                else rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-            )
-            masked_G = (
-                torch.where(target_differs, label_smoothing_G, 0)
-                if weight is None
-                else torch.where(target_differs, label_smoothing_G * split_weight, 0)
-            )
-            spread_masked_G = masked_G.unsqueeze(1)
-            grad_F = rt.add_cotangent(
-                rt.scatter_add(masked_G_full_weight, 1, spread_target, spread_masked_G),
-                G_F,
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
+                masked_G_full_weight = rt.where(
+                    spread_target2, G_over_F_size * full_weight.unsqueeze(1), 0
+                )
+                split_weight = (
+                    None
+                    if weight is None
+                    else rt.unflatten(
+                        weight.index_select(0, flat_target), 0, target.shape
+                    )
+                )
+                masked_G = (
+                    torch.where(target_differs, label_smoothing_G, 0)
+                    if weight is None
+                    else torch.where(
+                        target_differs, label_smoothing_G * split_weight, 0
+                    )
+                )
+                spread_masked_G = masked_G.unsqueeze(1)
+                grad_F = rt.add_cotangent(
+                    rt.scatter_add(
+                        masked_G_full_weight, 1, spread_target, spread_masked_G
+                    ),
+                    G_F,
+                )
+                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+                grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             G_F_with_label_smoothing = (
                 G_over_F_size * torch.where(spread_target2, F, 0).sum((0, 2))
@@ -506,60 +469,14 @@ class _CrossEntropyNone(Function):
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
+        first_order = G_F is None and rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             weight, F, G = rt.widened(weight, F, G)
-            q_size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], q_size))
-            G = G.reshape((input_shape[0], q_size))
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            flat_target = masked_target.flatten()
-            label_smoothing_G = -(1 - label_smoothing) * G
-            spread_target2 = target_differs.unsqueeze(1)
-            minus_label_smoothing = -label_smoothing
-            if ctx.needs_input_grad[0]:
-                G_weight = (
-                    label_smoothing_G
-                    if weight is None
-                    else label_smoothing_G
-                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-                )
-                spread_G_weight = G_weight.unsqueeze(1)
-                full_weight = (
-                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
-                )
-                label_smoothing_over_F = (
-                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
-                )
-                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
-                scatter_add = rt.scatter_add_(
-                    label_smoothing_G2, 1, spread_target, spread_G_weight
-                )
-                grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
-                ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-                    0,
-                ).reshape((target.shape[0] * target.shape[1],))
-                masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
-                sum_of_F = (
-                    torch.where(spread_target2, F, 0).mul_(masked_G).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
-                )
-                grad_weight = (
-                    minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_F
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, flat_target, masked_G_F_at_target)
-            return grad_input, None, grad_weight, None, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
+        else:
+            if G is None:
+                G = G_F.new_zeros(ctx.output_shape)
+            weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
         G = G.reshape((input_shape[0], q_size))
@@ -581,20 +498,32 @@ class _CrossEntropyNone(Function):
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            G_weight_by_target = rt.scatter_add(
-                minus_label_smoothing
-                * full_weight.unsqueeze(1)
-                / F.shape[1]
-                * G.unsqueeze(1),
-                1,
-                spread_target,
-                spread_G_weight,
-            )
-            grad_F = rt.add_cotangent(
-                torch.where(spread_target2, G_weight_by_target, 0), G_F
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
+            if first_order:
+                label_smoothing_over_F = (
+                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
+                )
+                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
+                scatter_add = rt.scatter_add_(
+                    label_smoothing_G2, 1, spread_target, spread_G_weight
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
+                ).reshape(input_shape)
+            else:
+                G_weight_by_target = rt.scatter_add(
+                    minus_label_smoothing
+                    * full_weight.unsqueeze(1)
+                    / F.shape[1]
+                    * G.unsqueeze(1),
+                    1,
+                    spread_target,
+                    spread_G_weight,
+                )
+                grad_F = rt.add_cotangent(
+                    torch.where(spread_target2, G_weight_by_target, 0), G_F
+                )
+                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+                grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             masked_G_F_at_target = torch.where(
                 target_differs,
@@ -603,7 +532,7 @@ class _CrossEntropyNone(Function):
             ).reshape((target.shape[0] * target.shape[1],))
             masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
             sum_of_masked_G = (
-                (masked_G * torch.where(spread_target2, F, 0)).sum((0, 2))
+                reuse.mul(torch.where(spread_target2, F, 0), masked_G).sum((0, 2))
                 if label_smoothing != 0
                 else None
             )

@@ -82,7 +82,9 @@ class _GruCell(Function):
             return (None,) * 6
         input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
@@ -91,7 +93,35 @@ class _GruCell(Function):
             grad_new = (1 - update).mul_(G)  # grad_new[n,j]
             reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
             new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
-            grad_update = (hx - new).mul_(G)  # grad_update[n,j]
+        else:
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
+            hx, G = rt.cast(wide, hx, G)
+            input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+            a = (
+                input_w_ih
+                if b_ih is None
+                else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
+            )
+            low_hx = hx.to(low)
+            low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
+            s = (
+                low_hx_w_hh
+                if b_hh is None
+                else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
+            )
+            update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
+            one_minus_update = 1 - update
+            grad_new = G * one_minus_update  # grad_new[n,j]
+            reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
+            wide_s = s.select(1, 2).to(wide)
+            new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
+            one_minus_new = 1 - new.square()
+            grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
+            one_minus_reset = 1 - reset
+        grad_update = reuse.mul(hx - new, G)  # grad_update[n,j]
+        if first_order:
             grad_new_through_tanh = torch.ops.aten.tanh_backward(
                 grad_new, new, grad_input=grad_new
             )
@@ -102,11 +132,15 @@ class _GruCell(Function):
             grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
                 grad_update, update, grad_input=grad_update
             )
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[2]
-                or ctx.needs_input_grad[4]
-            ):
+        else:
+            grad_reset_reset = grad_reset * reset * one_minus_reset
+            grad_update_update = grad_update * update * one_minus_update
+        if (
+            ctx.needs_input_grad[0]
+            or ctx.needs_input_grad[2]
+            or ctx.needs_input_grad[4]
+        ):
+            if first_order:
                 grad_a = torch.stack(
                     (
                         s_grad_new_through_sigmoid,
@@ -115,11 +149,16 @@ class _GruCell(Function):
                     ),
                     1,
                 )
-            if (
-                ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-                or ctx.needs_input_grad[5]
-            ):
+            else:
+                grad_a = torch.stack(
+                    (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
+                )
+        if (
+            ctx.needs_input_grad[1]
+            or ctx.needs_input_grad[3]
+            or ctx.needs_input_grad[5]
+        ):
+            if first_order:
                 grad_s = torch.stack(
                     (
                         s_grad_new_through_sigmoid,
@@ -128,73 +167,15 @@ class _GruCell(Function):
                     ),
                     1,
                 )
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                flat_grad_a = rt.flatten(grad_a, 1, 2)
-            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-                flat_grad_s = rt.flatten(grad_s, 1, 2)
-            if ctx.needs_input_grad[0]:
-                grad_input = flat_grad_a.to(low) @ w_ih
-            if ctx.needs_input_grad[1]:
-                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
-            if ctx.needs_input_grad[2]:
-                grad_w_ih = flat_grad_a.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
-            if ctx.needs_input_grad[4]:
-                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-            if ctx.needs_input_grad[5]:
-                grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
-            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-        hx, G = rt.cast(wide, hx, G)
-        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        a = (
-            input_w_ih
-            if b_ih is None
-            else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
-        )
-        low_hx = hx.to(low)
-        low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = (
-            low_hx_w_hh
-            if b_hh is None
-            else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
-        )
-        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
-        one_minus_update = 1 - update
-        grad_new = G * one_minus_update  # grad_new[n,j]
-        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
-        wide_s = s.select(1, 2).to(wide)
-        new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
-        one_minus_new = 1 - new.square()
-        grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
-        one_minus_reset = 1 - reset
-        grad_update = G * (hx - new)  # grad_update[n,j]
-        grad_reset_reset = grad_reset * reset * one_minus_reset
-        grad_update_update = grad_update * update * one_minus_update
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[4]
-        ):
-            grad_a = torch.stack(
-                (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
-            )
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-            or ctx.needs_input_grad[5]
-        ):
-            grad_s = torch.stack(
-                (
-                    grad_reset_reset,
-                    grad_update_update,
-                    grad_new * reset * one_minus_new,
-                ),
-                1,
-            )
+            else:
+                grad_s = torch.stack(
+                    (
+                        grad_reset_reset,
+                        grad_update_update,
+                        grad_new * reset * one_minus_new,
+                    ),
+                    1,
+                )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
@@ -202,11 +183,17 @@ class _GruCell(Function):
         if ctx.needs_input_grad[0]:
             grad_input = flat_grad_a.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
+            if first_order:
+                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
+            else:
+                grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
         if ctx.needs_input_grad[2]:
             grad_w_ih = flat_grad_a.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
+            if first_order:
+                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
+            else:
+                grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
         if ctx.needs_input_grad[4]:
             grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:

@@ -150,33 +150,64 @@ class _LinearCrossEntropyMean(Function):
         label_smoothing = ctx.label_smoothing
         linear_weight_shape = linear_weight.shape
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
-            G_over_linear_weight = (
-                -label_smoothing * G / (linear_weight_shape[0] * count)
+            G_over_count = -label_smoothing * G / (linear_weight_shape[0] * count)
+        else:
+            weight_shape = (linear_weight.shape[0],)
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, input, linear_weight, linear_bias)
+            input, linear_weight, linear_bias = given
+            weight, average, G = rt.cast(wide, weight, average, G)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        if not first_order:
+            weight_at_target = (
+                None if weight is None else weight.index_select(0, masked_target)
             )
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            G_over_count = (label_smoothing - 1) * G / count
-            spread_target2 = target_differs.unsqueeze(1)
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
+            count = (
+                target_differs.sum(dtype=wide)
+                if weight is None
+                else torch.where(target_differs, weight_at_target, 0).sum()
+            )
+            X = (
+                input @ linear_weight.mT
+                if linear_bias is None
+                else input @ linear_weight.mT + linear_bias
+            )
+            G_over_count = -label_smoothing * G / (linear_weight_shape[0] * count)
+        spread_target = masked_target.unsqueeze(1)
+        if first_order:
+            label_smoothing_over_count = (label_smoothing - 1) * G / count
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_over_count = label_smoothing_minus_one * G / count
+        spread_target2 = target_differs.unsqueeze(1)
+        if not first_order:
+            wide_X = X.to(wide)
+        if not first_order and ctx.needs_input_grad[4]:
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
+        if (
+            ctx.needs_input_grad[0]
+            or ctx.needs_input_grad[1]
+            or ctx.needs_input_grad[3]
+        ):
+            if first_order:
                 G_over_count_weight = (
-                    G_over_count
+                    label_smoothing_over_count
                     if weight is None
-                    else G_over_count * weight.index_select(0, masked_target)
+                    else label_smoothing_over_count
+                    * weight.index_select(0, masked_target)
                 )
                 spread_G_weight = (
-                    G_over_linear_weight.expand(F.shape)
+                    G_over_count.expand(F.shape)
                     if weight is None
-                    else (G_over_linear_weight * weight).expand(F.shape)
+                    else (G_over_count * weight).expand(F.shape)
                 )
                 spread_G_over_count = (
                     G_over_count_weight.expand(spread_target.shape)
@@ -192,114 +223,47 @@ class _LinearCrossEntropyMean(Function):
                     ),
                     spread_target2,
                 )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                G_F = (
-                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-                    if label_smoothing != 0
-                    else None
+            else:
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
                 )
-                masked_G_over_count = torch.where(
-                    target_differs, -G * average / count, 0
+                full_weight_minus_label_smoothing = (
+                    label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                    if weight is None
+                    else label_smoothing * full_weight.mean()
+                    - label_smoothing_minus_one * weight_at_target
                 )
-                masked_G_over_count2 = torch.where(
-                    target_differs,
-                    G_over_count * F.gather(1, spread_target).squeeze(1),
+                spread_label_smoothing = (
+                    label_smoothing_over_count
+                    if weight is None
+                    else (label_smoothing_over_count * weight_at_target).unsqueeze(1)
+                )
+                G_over_count_with_weight = (
+                    G * full_weight_minus_label_smoothing / count
+                    if weight is None
+                    else G * full_weight_minus_label_smoothing.unsqueeze(1) / count
+                )
+                softmax_wide_X = (
+                    F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+                )
+                G_plus_G_over_count = (
+                    G_over_count_with_weight * softmax_wide_X + G_over_count
+                    if weight is None
+                    else G_over_count_with_weight * softmax_wide_X
+                    + G_over_count * weight
+                )
+                label_smoothing2 = (
+                    spread_label_smoothing.expand(spread_target2.shape)
+                    if weight is None
+                    else spread_label_smoothing
+                )
+                grad_X = torch.where(
+                    spread_target2,
+                    G_plus_G_over_count.scatter_add(1, spread_target, label_smoothing2),
                     0,
                 )
-                zeros_like_G = G.new_zeros(()).expand((linear_weight_shape[0],))
-                grad_weight = (
-                    (G_F if label_smoothing != 0 else zeros_like_G)
-                    .index_add(0, masked_target, masked_G_over_count2)
-                    .index_add(0, masked_target, masked_G_over_count)
-                )
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, average, G = rt.cast(wide, weight, average, G)
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        weight_at_target = (
-            None if weight is None else weight.index_select(0, masked_target)
-        )
-        count = (
-            target_differs.sum(dtype=wide)
-            if weight is None
-            else torch.where(target_differs, weight_at_target, 0).sum()
-        )
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        G_over_count = -label_smoothing * G / (linear_weight.shape[0] * count)
-        spread_target = masked_target.unsqueeze(1)
-        label_smoothing_minus_one = label_smoothing - 1
-        label_smoothing_over_count = label_smoothing_minus_one * G / count
-        spread_target2 = target_differs.unsqueeze(1)
-        wide_X = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            full_weight_minus_label_smoothing = (
-                label_smoothing * full_weight.mean() - label_smoothing_minus_one
-                if weight is None
-                else label_smoothing * full_weight.mean()
-                - label_smoothing_minus_one * weight_at_target
-            )
-            spread_label_smoothing = (
-                label_smoothing_over_count
-                if weight is None
-                else (label_smoothing_over_count * weight_at_target).unsqueeze(1)
-            )
-            G_over_count_with_weight = (
-                G * full_weight_minus_label_smoothing / count
-                if weight is None
-                else G * full_weight_minus_label_smoothing.unsqueeze(1) / count
-            )
-            softmax_wide_X = (
-                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-            )
-            G_plus_G_over_count = (
-                G_over_count_with_weight * softmax_wide_X + G_over_count
-                if weight is None
-                else G_over_count_with_weight * softmax_wide_X + G_over_count * weight
-            )
-            label_smoothing2 = (
-                spread_label_smoothing.expand(spread_target2.shape)
-                if weight is None
-                else spread_label_smoothing
-            )
-            grad_X = torch.where(
-                spread_target2,
-                G_plus_G_over_count.scatter_add(1, spread_target, label_smoothing2),
-                0,
-            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -318,7 +282,7 @@ class _LinearCrossEntropyMean(Function):
                 label_smoothing_over_count * F.gather(1, spread_target).squeeze(1),
                 0,
             )
-            zeros_like_G = G.new_zeros(()).expand((linear_weight.shape[0],))
+            zeros_like_G = G.new_zeros(()).expand((linear_weight_shape[0],))
             grad_weight = (
                 (G_over_count_F if label_smoothing != 0 else zeros_like_G)
                 .index_add(0, masked_target, masked_label_smoothing)
@@ -412,22 +376,45 @@ class _LinearCrossEntropySum(Function):
         label_smoothing = ctx.label_smoothing
         linear_weight_shape = linear_weight.shape
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
             G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            spread_target2 = target_differs.unsqueeze(1)
+        else:
+            weight_shape = (linear_weight.shape[0],)
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, input, linear_weight, linear_bias)
+            input, linear_weight, linear_bias = given
+            weight, G = rt.cast(wide, weight, G)
+            X = (
+                input @ linear_weight.mT
+                if linear_bias is None
+                else input @ linear_weight.mT + linear_bias
+            )
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        if not first_order:
+            G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
+        spread_target = masked_target.unsqueeze(1)
+        spread_target2 = target_differs.unsqueeze(1)
+        if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
+        if not first_order and ctx.needs_input_grad[4]:
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
+        if (
+            ctx.needs_input_grad[0]
+            or ctx.needs_input_grad[1]
+            or ctx.needs_input_grad[3]
+        ):
+            if first_order:
                 G_weight = (
                     label_smoothing_G
                     if weight is None
@@ -450,102 +437,48 @@ class _LinearCrossEntropySum(Function):
                     torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
                     spread_target2,
                 )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                G_F = (
-                    G_over_linear_weight * torch.where(spread_target2, F, 0).sum(0)
-                    if label_smoothing != 0
-                    else None
+            else:
+                weight_at_target = (
+                    None if weight is None else weight.index_select(0, masked_target)
                 )
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
+                )
+                full_weight_minus_label_smoothing = (
+                    label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                    if weight is None
+                    else label_smoothing * full_weight.mean()
+                    - label_smoothing_minus_one * weight_at_target
+                )
+                spread_label_smoothing = (
+                    label_smoothing_G
+                    if weight is None
+                    else (label_smoothing_G * weight_at_target).unsqueeze(1)
+                )
+                softmax_wide_X = (
+                    F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+                )
+                G_plus_G_weight = (
+                    G * full_weight_minus_label_smoothing * softmax_wide_X
+                    + G_over_linear_weight
+                    if weight is None
+                    else G
+                    * full_weight_minus_label_smoothing.unsqueeze(1)
+                    * softmax_wide_X
+                    + G_over_linear_weight * weight
+                )
+                label_smoothing2 = (
+                    spread_label_smoothing.expand(spread_target2.shape)
+                    if weight is None
+                    else spread_label_smoothing
+                )
+                grad_X = torch.where(
+                    spread_target2,
+                    G_plus_G_weight.scatter_add(1, spread_target, label_smoothing2),
                     0,
                 )
-                grad_weight = (
-                    G_F
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, masked_target, masked_G_F_at_target)
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, G = rt.cast(wide, weight, G)
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        G_over_linear_weight = -label_smoothing * G / linear_weight.shape[0]
-        spread_target = masked_target.unsqueeze(1)
-        spread_target2 = target_differs.unsqueeze(1)
-        label_smoothing_minus_one = label_smoothing - 1
-        label_smoothing_G = label_smoothing_minus_one * G
-        wide_X = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            weight_at_target = (
-                None if weight is None else weight.index_select(0, masked_target)
-            )
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            full_weight_minus_label_smoothing = (
-                label_smoothing * full_weight.mean() - label_smoothing_minus_one
-                if weight is None
-                else label_smoothing * full_weight.mean()
-                - label_smoothing_minus_one * weight_at_target
-            )
-            spread_label_smoothing = (
-                label_smoothing_G
-                if weight is None
-                else (label_smoothing_G * weight_at_target).unsqueeze(1)
-            )
-            softmax_wide_X = (
-                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-            )
-            G_plus_G_weight = (
-                G * full_weight_minus_label_smoothing * softmax_wide_X
-                + G_over_linear_weight
-                if weight is None
-                else G * full_weight_minus_label_smoothing.unsqueeze(1) * softmax_wide_X
-                + G_over_linear_weight * weight
-            )
-            label_smoothing2 = (
-                spread_label_smoothing.expand(spread_target2.shape)
-                if weight is None
-                else spread_label_smoothing
-            )
-            grad_X = torch.where(
-                spread_target2,
-                G_plus_G_weight.scatter_add(1, spread_target, label_smoothing2),
-                0,
-            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -566,7 +499,7 @@ class _LinearCrossEntropySum(Function):
             grad_weight = (
                 G_F
                 if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight.shape[0],))
+                else G.new_zeros(()).expand((linear_weight_shape[0],))
             ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,
@@ -656,7 +589,8 @@ class _LinearCrossEntropyNone(Function):
         weight_shape = (linear_weight.shape[0],)
         linear_weight_shape = linear_weight.shape
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             low = ctx.low
             wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
@@ -664,26 +598,54 @@ class _LinearCrossEntropyNone(Function):
             label_smoothing_over_linear_weight = -label_smoothing / (
                 linear_weight_shape[0] or math.nan
             )
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            spread_target2 = target_differs.unsqueeze(1)
+        else:
+            low = ctx.low
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, input, linear_weight, linear_bias)
+            input, linear_weight, linear_bias = given
+            weight, G = rt.cast(wide, weight, G)
+            X = (
+                input @ linear_weight.mT
+                if linear_bias is None
+                else input @ linear_weight.mT + linear_bias
+            )
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        if not first_order:
+            label_smoothing_over_linear_weight = -label_smoothing / (
+                linear_weight_shape[0] or math.nan
+            )
+        spread_target = masked_target.unsqueeze(1)
+        spread_target2 = target_differs.unsqueeze(1)
+        if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
+        if not first_order and ctx.needs_input_grad[4]:
+            F = torch.log_softmax(wide_X, 1)  # F[n,c]
+        if (
+            ctx.needs_input_grad[0]
+            or ctx.needs_input_grad[1]
+            or ctx.needs_input_grad[3]
+        ):
+            if first_order:
                 G_weight = (
                     label_smoothing_G
                     if weight is None
                     else label_smoothing_G * weight.index_select(0, masked_target)
                 )
-                full_weight = (
-                    G.new_full((), 1, dtype=wide).expand(weight_shape)
-                    if weight is None
-                    else weight
+            else:
+                weight_at_target = (
+                    None if weight is None else weight.index_select(0, masked_target)
                 )
+            full_weight = (
+                G.new_full((), 1, dtype=wide).expand(weight_shape)
+                if weight is None
+                else weight
+            )
+            if first_order:
                 G_weight_by_target = (
                     label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
@@ -691,108 +653,42 @@ class _LinearCrossEntropyNone(Function):
                     torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
                     spread_target2,
                 )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
-            if ctx.needs_input_grad[4]:
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+            else:
+                full_weight_minus_label_smoothing = (
+                    label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                    if weight is None
+                    else label_smoothing * full_weight.mean()
+                    - label_smoothing_minus_one * weight_at_target
+                )
+                spread_label_smoothing = (
+                    label_smoothing_G.unsqueeze(1)
+                    if weight is None
+                    else (label_smoothing_G * weight_at_target).unsqueeze(1)
+                )
+                softmax_wide_X = (
+                    F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+                )
+                G_full_weight_wide_X = (
+                    G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
+                    if weight is None
+                    else G.unsqueeze(1)
+                    * full_weight_minus_label_smoothing.unsqueeze(1)
+                    * softmax_wide_X
+                )
+                G_plus_label_smoothing = (
+                    G_full_weight_wide_X
+                    + label_smoothing_over_linear_weight * G.unsqueeze(1)
+                    if weight is None
+                    else G_full_weight_wide_X
+                    + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
+                )
+                grad_X = torch.where(
+                    spread_target2,
+                    G_plus_label_smoothing.scatter_add(
+                        1, spread_target, spread_label_smoothing
+                    ),
                     0,
                 )
-                masked_F = torch.where(spread_target2, F, 0).mT.to(low)
-                masked_F_masked_G = (
-                    masked_F @ torch.where(target_differs, G, 0).to(low)
-                    if label_smoothing != 0
-                    else None
-                )
-                grad_weight = (
-                    label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, masked_target, masked_G_F_at_target)
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, G = rt.cast(wide, weight, G)
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_over_linear_weight = -label_smoothing / (
-            linear_weight.shape[0] or math.nan
-        )
-        spread_target = masked_target.unsqueeze(1)
-        spread_target2 = target_differs.unsqueeze(1)
-        label_smoothing_minus_one = label_smoothing - 1
-        label_smoothing_G = label_smoothing_minus_one * G
-        wide_X = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            weight_at_target = (
-                None if weight is None else weight.index_select(0, masked_target)
-            )
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            full_weight_minus_label_smoothing = (
-                label_smoothing * full_weight.mean() - label_smoothing_minus_one
-                if weight is None
-                else label_smoothing * full_weight.mean()
-                - label_smoothing_minus_one * weight_at_target
-            )
-            spread_label_smoothing = (
-                label_smoothing_G.unsqueeze(1)
-                if weight is None
-                else (label_smoothing_G * weight_at_target).unsqueeze(1)
-            )
-            softmax_wide_X = (
-                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-            )
-            G_full_weight_wide_X = (
-                G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
-                if weight is None
-                else G.unsqueeze(1)
-                * full_weight_minus_label_smoothing.unsqueeze(1)
-                * softmax_wide_X
-            )
-            G_plus_label_smoothing = (
-                G_full_weight_wide_X
-                + label_smoothing_over_linear_weight * G.unsqueeze(1)
-                if weight is None
-                else G_full_weight_wide_X
-                + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
-            )
-            grad_X = torch.where(
-                spread_target2,
-                G_plus_label_smoothing.scatter_add(
-                    1, spread_target, spread_label_smoothing
-                ),
-                0,
-            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -814,7 +710,7 @@ class _LinearCrossEntropyNone(Function):
             grad_weight = (
                 label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight.shape[0],))
+                else G.new_zeros(()).expand((linear_weight_shape[0],))
             ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,
