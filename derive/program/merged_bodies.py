@@ -185,18 +185,18 @@ class _Renaming:
         return bool(new)
 
     def _find(self) -> None:
-        """Pair names until no line tells of more: by their readers first, then by their code."""
-        while self._by_readers() or self._by_code(_never) or self._by_code(self._are_unnamed):
+        """Pair names until no line tells of more: by their own code before that of readers."""
+        while self._by_code(_never) or self._by_readers() or self._by_code(self._are_unnamed):
             pass
 
     def _by_readers(self) -> bool:
         """Pair what lines of corresponding names read at the same places."""
-        found = False
-        for line, needs in reversed(self.first):
-            for other, own in reversed(self.later):
-                if needs == own and self._same(line.name, other.name):
-                    found |= self._pair(self._unified(line.code, other.code, self._may_pair) or {})
-        return found
+        return any(
+            self._pair(self._unified(line.code, other.code, self._may_pair) or {})
+            for line, needs in reversed(self.first)
+            for other, own in reversed(self.later)
+            if needs == own and self._same(line.name, other.name)
+        )
 
     def _by_code(self, guess: Guess) -> bool:
         """Pair names of lines with the same code, and of what they read as ``guess`` allows."""
