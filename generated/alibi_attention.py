@@ -70,18 +70,15 @@ class _AlibiAttention(Function):
         query, key, value, slopes, P = ctx.saved_tensors
         query_shape = query.shape
         key_shape = key.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, G = rt.cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = grad_slopes = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            query, key, value, G = rt.cast(low, query, key, value, G)
             P = rt.cast(wide, P)[0]
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            query, key, value, G = rt.cast(low, query, key, value, G)
             slopes = rt.cast(wide, slopes)[0]
             positions_of_query = rt.positions(query_shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)

@@ -88,11 +88,11 @@ class _CausalSelfAttention(Function):
             return (None,) * 4
         x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
         Wq_shape = Wq.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         first_order = rt.compiles() or rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
             x, Wq, Wk, Wv, output, Q, K, V, G = given
             kept = rt.cast(wide, kept)[0]
@@ -100,8 +100,6 @@ class _CausalSelfAttention(Function):
                 G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
             )
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x, Wq, Wk, Wv, G = rt.cast(low, x, Wq, Wk, Wv, G)
             Q = x @ Wq.mT  # Q[n,i,d]
             K = x @ Wk.mT  # K[n,j,d]

@@ -67,18 +67,16 @@ class _Cdist(Function):
         if G is None:
             return (None,) * 2
         x1, x2, D, centre = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
             x1_centred = x1 - centre.unsqueeze(-2)
             grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)  # grad_squared[*b,i,j]
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
             detached_x2 = x2.detach()
             mean_of_detached_x2 = detached_x2.mean(-2)

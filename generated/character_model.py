@@ -109,6 +109,8 @@ class _CharacterModel(Function):
         b1_shape = b1.shape
         Xb_shape = Xb.shape
         C_shape = C.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
         grad_bnbias = None
         first_order = rt.unrecorded(G)
@@ -119,8 +121,6 @@ class _CharacterModel(Function):
         needs_low_grad_logits = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_low_grad_logits or needs[4]
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             C, W1, W2 = rt.cast(low, C, W1, W2)
             given = rt.cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
             bngain, bnbias, bndiff, bnvar_inv, logits, G = given
@@ -128,8 +128,6 @@ class _CharacterModel(Function):
                 probs = torch.softmax(logits, 1)  # probs[n,c]
         else:
             eps = ctx.eps
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
             bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
             if needs_grad_logits:

@@ -108,6 +108,8 @@ class _CrossAttention(Function):
         memory_shape = memory.shape
         Wo_shape = Wo.shape
         Wq_shape = Wq.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad
@@ -119,14 +121,10 @@ class _CrossAttention(Function):
         needs_V = needs_grad_S or needs[5]
         needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
         b_size = math.prod(b_shape)
         if not first_order:

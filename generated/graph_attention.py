@@ -107,11 +107,11 @@ class _GraphAttention(Function):
         negative_slope = ctx.negative_slope
         att_source_shape = att_source.shape
         x_shape = x.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
         first_order = rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x, weight = rt.cast(low, x, weight)
             given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
             att_source, att_target, output, projected, scores, G = given
@@ -122,8 +122,6 @@ class _GraphAttention(Function):
                 (x_shape[0], att_source_shape[0]), -math.inf
             ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), a, "amax")
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x, weight, output = rt.cast(low, x, weight, output)
             att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
             projected = rt.unflatten(

@@ -81,12 +81,12 @@ class _GruCell(Function):
         if G is None:
             return (None,) * 6
         input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
             update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
@@ -94,8 +94,6 @@ class _GruCell(Function):
             reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
             new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
             hx, G = rt.cast(wide, hx, G)
             input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))

@@ -72,17 +72,15 @@ class _LinearAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, state, total = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             value, state = rt.cast(low, value, state)
             query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             value = rt.cast(low, value)[0]
             query, key, output, G = rt.cast(wide, query, key, output, G)
             exp_clamped_query = query.clamp(max=0).exp()

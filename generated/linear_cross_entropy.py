@@ -149,18 +149,16 @@ class _LinearCrossEntropyMean(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         linear_weight_shape = linear_weight.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         first_order = rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, average, F, count, G = rt.cast(wide, weight, average, F, count, G)
             G_over_count = -label_smoothing * G / (linear_weight_shape[0] * count)
         else:
             weight_shape = (linear_weight.shape[0],)
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight, average, G = rt.cast(wide, weight, average, G)
@@ -375,18 +373,16 @@ class _LinearCrossEntropySum(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         linear_weight_shape = linear_weight.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         first_order = rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
             G_over_linear_weight = -label_smoothing * G / linear_weight_shape[0]
         else:
             weight_shape = (linear_weight.shape[0],)
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight, G = rt.cast(wide, weight, G)
@@ -588,19 +584,17 @@ class _LinearCrossEntropyNone(Function):
         label_smoothing = ctx.label_smoothing
         weight_shape = (linear_weight.shape[0],)
         linear_weight_shape = linear_weight.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         first_order = rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
             label_smoothing_over_linear_weight = -label_smoothing / (
                 linear_weight_shape[0] or math.nan
             )
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight, G = rt.cast(wide, weight, G)

@@ -95,6 +95,9 @@ class _LstmCell(Function):
             enter,
             new,
         ) = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
         first_order = rt.unrecorded(G_h, G_c)
@@ -106,9 +109,6 @@ class _LstmCell(Function):
         needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
         reuse = rt.reuse(G_h, G_c) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
             given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
             cx, c, leave, forget, enter, new, G_h, G_c = given
             tanh_c = c.tanh()
@@ -123,9 +123,6 @@ class _LstmCell(Function):
                     (grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1
                 )
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
             cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
             input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
             hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)

@@ -149,6 +149,8 @@ class _MultiHeadAttention(Function):
         ) = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = Wq.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         first_order = rt.compiles() or rt.unrecorded(G)
@@ -165,14 +167,10 @@ class _MultiHeadAttention(Function):
         needs_Wq = needs_P or needs[8]
         needs_size_per_head2 = needs_grads or needs[8]
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
         if first_order and needs_size_per_head2:

@@ -63,13 +63,13 @@ class _PolynomialKernel(Function):
         x1, x2, u = ctx.saved_tensors
         gamma = ctx.gamma
         degree = ctx.degree
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(low, x1, x2)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            x1, x2 = rt.cast(low, x1, x2)
             u, G = rt.cast(wide, u, G)
             grad_u = (
                 (degree * G).mul_(u ** (degree - 1))
@@ -78,9 +78,6 @@ class _PolynomialKernel(Function):
             )
         else:
             coef0 = ctx.coef0
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            x1, x2 = rt.cast(low, x1, x2)
             G = rt.cast(wide, G)[0]
             grad_u = (
                 degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)

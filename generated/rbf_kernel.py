@@ -64,15 +64,13 @@ class _RbfKernel(Function):
             return (None,) * 3
         x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
             detached_x2 = x2.detach()
             mean_of_detached_x2 = detached_x2.mean(-2)

@@ -62,16 +62,14 @@ class _RelativeAttention(Function):
         bias_shape = bias.shape
         query_shape = query.shape
         key_shape = key.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = grad_bias = None
         first_order = rt.unrecorded(G)
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             query, key, value, G = rt.cast(low, query, key, value, G)
             P = rt.cast(wide, P)[0]
         else:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
             flat_buckets = buckets.flatten()
             S = query @ key.mT + rt.unflatten(

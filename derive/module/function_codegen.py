@@ -215,17 +215,20 @@ def dtype_lines(
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:
     """Return the lines that cast the input tensors of a body to its dtypes."""
-    lines: list[str] = []
+    return [line for statement in _casts(precision, indent) for line in statement]
+
+
+def _casts(precision: Precision, indent: int) -> Iterator[list[str]]:
+    """Yield the lines of each statement that casts input tensors of a body, or names a dtype."""
     narrow, broad = precision.narrow, precision.broad
     of_product = precision.has_products
     if of_product and ("wide" in precision.names or broad):
-        lines.append("wide = torch.promote_types(low, torch.float32)")
+        yield ["wide = torch.promote_types(low, torch.float32)"]
     if narrow:
-        lines += unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
+        yield unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
     if broad:
         helper, more = ("rt.cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
-        lines += unpacked_call(broad, helper, (*more, *broad), indent)
-    return lines
+        yield unpacked_call(broad, helper, (*more, *broad), indent)
 
 
 _HELPERS = {
@@ -420,8 +423,13 @@ class _BackwardBody:
         """The names that the lines read of what is given."""
         return set(live_in([line for line, _ in self.lines]))
 
-    def casts(self, indent: int) -> list[str]:
-        return _cast_entry(self.precision, indent)
+    def casts(self, indent: int, after: int = 0) -> list[str]:
+        """Return the lines that cast what is read, without the first statements."""
+        return [line for s in self.cast_statements(indent)[after:] for line in s]
+
+    def cast_statements(self, indent: int = 8) -> list[list[str]]:
+        low = [["low = ctx.low"]] if self.precision.has_products else []
+        return [*low, *_casts(self.precision, indent)]
 
     def whole(self, indent: int = 8) -> list[str]:
         """Return the lines of any order and their results, from the casts on."""
@@ -452,20 +460,21 @@ def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
 def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     """Return both orders with their common lines once; the others stand in forks."""
     op, program = first.op, first.program
-    alike = first.casts(8) == later.casts(8) and not program.pulled
     more = later.reads - first.reads
-
-    def begin_first(indent: int) -> list[str]:
-        return [] if alike else first.casts(indent)
+    pairs = zip(first.cast_statements(), later.cast_statements(), strict=False)
+    alike = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    # A cotangent that is missing is made before it is cast.
+    alike = [] if program.pulled else alike
 
     def begin_later(indent: int) -> list[str]:
         own = [*_kept_values(op, program, more, indent), *_filled_cotangent(program)]
-        return own if alike else own + later.casts(indent)
+        return own + later.casts(indent, len(alike))
 
     lines = _kept_values(op, program, first.reads)
-    lines += [*(later.casts(8) if alike else []), *_none_yet(program)]
+    lines += [*(line for s in alike for line in s), *_none_yet(program)]
     lines += _first_order_test(program, f"{FIRST_ORDER} = ", "")
-    sides = ([Item((), begin)] if begin(8) else [] for begin in (begin_first, begin_later))
+    begins = partial(first.casts, after=len(alike)), begin_later
+    sides = ([Item((), begin)] if begin(8) else [] for begin in begins)
     head = Fork(FIRST_ORDER, *sides)
     taken = {op.name, *arguments(op)}
     body = _with_kept_shapes(later.lines, program, first.reads)
@@ -569,12 +578,6 @@ def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
             found[line.name] = line.code
     shapes = {f"{n}_shape": Attribute(Name(n), "shape") for n in program.kept_shapes if n in known}
     return found | shapes
-
-
-def _cast_entry(precision: Precision, indent: int) -> list[str]:
-    """Return the lines that cast what a backward reads to its dtypes."""
-    low = ["low = ctx.low"] if precision.has_products else []
-    return low + cast_inputs(precision, indent)
 
 
 def _gradient_lines(op: Operation, program: Program, body: Body, indent: int) -> list[str]:
