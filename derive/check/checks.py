@@ -309,7 +309,7 @@ def _check_result(op: Operation, column: Column, function: Function, made: Sampl
         np.errstate(all="ignore"),
     ):
         # A warning of torch itself, on first use of forward mode.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
         # A warning that torch vmaps the derivative of unfold in a loop.
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
         try:

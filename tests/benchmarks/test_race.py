@@ -45,6 +45,23 @@ def test_the_race_says_its_dtype(tmp_path, capsys):
     assert "eager code, bfloat16." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("tpu", "--device is cpu or cuda, not tpu"),
+        pytest.param(
+            "cuda",
+            "torch finds no CUDA device here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
+    ],
+)
+def test_a_device_that_is_not_there_is_wrong_usage(tmp_path, capsys, device, says):
+    with pytest.raises(SystemExit, match="2"):
+        main(["--device", device, "--out", str(tmp_path)])
+    assert says in capsys.readouterr().err
+
+
 def test_a_name_that_no_row_has_is_wrong_usage(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["--only", "silly", "--out", str(tmp_path)])

@@ -5,14 +5,17 @@
     python tests/campaigns race --compiled --out FOLDER    # also each under torch.compile
     python tests/campaigns race --forward --out FOLDER     # time the forward alone
     python tests/campaigns race --dtype bfloat16 --out FOLDER
+    python tests/campaigns race --device cuda --compiled --out FOLDER
     python tests/campaigns race --extra --out FOLDER       # also the long rows
     python tests/campaigns race --redraw FOLDER            # draw the charts again, run nothing
 
 All implementations of an operation run interleaved in one process, on one thread, in one dtype,
 with a pause between samples. The result is the ratio of the least times of forward and backward; it
-depends on the machine. Three counts do not: the bytes saved for the backward, the peak of allocated
-bytes, and the kernels that touch a full tensor. If an implementation differs from derive in value
-or gradient, its operation is not timed, and the command ends with 1.
+depends on the machine. On a GPU a sample ends when its kernels have run, and operations of
+Liger-Kernel take part if its package is installed. Three counts depend on no machine: the bytes
+saved for the backward, the peak of allocated bytes, and the kernels that touch a full tensor. If an
+implementation differs from derive in value or gradient, its operation is not timed, and the command
+ends with 1.
 
 FOLDER gets results.json, table.md, and charts. race-SIZE.png has all operations, and
 race-SIZE-forty.png has 40 of them. Compiled code has charts of its own, race-SIZE-compiled.png and
@@ -64,10 +67,11 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--compiled", action="store_true", help="also each under torch.compile")
     parser.add_argument("--forward", action="store_true", help="time the forward alone")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of all tensors")
+    parser.add_argument("--device", default="cpu", help="of all tensors: cpu or cuda")
     parser.add_argument("--extra", action="store_true", help="also the long rows")
     given = parser.parse_args(arguments)
     if given.redraw is not None:
-        for name in ("only", "size", "rounds", "compiled", "forward", "dtype", "extra"):
+        for name in ("only", "size", "rounds", "compiled", "forward", "dtype", "device", "extra"):
             if getattr(given, name) != parser.get_default(name):
                 parser.error(f"--redraw takes no other option, so not --{name}")
         try:
@@ -77,6 +81,10 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         if not isinstance(given.results, dict) or "entries" not in given.results:
             parser.error(f"{given.redraw / RESULTS} has no results of a race")
         return given
+    if given.device not in ("cpu", "cuda"):
+        parser.error(f"--device is cpu or cuda, not {given.device}")
+    if given.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no CUDA device here")
     if given.rounds < 1:
         parser.error("--rounds must be at least 1")
     given.rows = chosen((*ROWS, *EXTRA) if given.extra else ROWS, given.only)
@@ -136,7 +144,7 @@ def write(out: Path, entries: list[Entry], calls: list[Entry], plan: Plan) -> No
     """Write the results as JSON, as a table in markdown, and as charts of each size."""
     results = {
         "torch": torch.__version__,
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(plan.device),
         "threads": torch.get_num_threads(),
         "dtype": str(plan.dtype).removeprefix("torch."),
         "timed": "forward" if plan.forward_only else "forward and backward",
@@ -153,6 +161,13 @@ def write(out: Path, entries: list[Entry], calls: list[Entry], plan: Plan) -> No
     (out / "table.md").write_text(text, encoding="utf-8")
     progress(f"wrote {out / RESULTS} and {out / 'table.md'}")
     draw(results, out)
+
+
+def processor(device: str) -> str:
+    """The name of what runs the kernels."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return platform.processor() or platform.machine()
 
 
 def draw(results: dict[str, Any], out: Path) -> None:
@@ -175,11 +190,13 @@ def main(arguments: list[str] | None = None) -> int:
     if given.redraw is not None:
         draw(given.results, given.redraw)
         return 0
-    plan = Plan(given.rounds, given.compiled, given.forward, getattr(torch, given.dtype))
+    dtype = getattr(torch, given.dtype)
+    plan = Plan(given.rounds, given.compiled, given.forward, dtype, given.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        entries, calls, wrong = run(given.rows, given.size, plan)
+        with torch.device(given.device):  # of what a composite makes itself
+            entries, calls, wrong = run(given.rows, given.size, plan)
         write(given.out, entries, calls, plan)
     finally:
         torch.set_num_threads(threads)

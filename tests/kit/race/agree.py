@@ -20,9 +20,11 @@ class DifferError(Exception):
     """A way of a row computes something else."""
 
 
-def hold(row: Row, size: str, ways: Mapping[str, Function], dtype: torch.dtype) -> None:
+def hold(
+    row: Row, size: str, ways: Mapping[str, Function], dtype: torch.dtype, device: str = "cpu"
+) -> None:
     """DifferError where a way differs from ours in value or gradient."""
-    step = Step.of(row, size, dtype)
+    step = Step.of(row, size, dtype, device)
 
     def values(name: str) -> Sequence[Tensor]:
         return [y.detach() for y in step.forward(ways[name])]

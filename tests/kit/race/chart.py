@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kit.race.liger import LIGER
 from kit.race.report import BOUND, WORST, others, ratios, sizes
 from kit.race.row import COMPOSITE, TORCH
 from kit.race.run import COMPILED, Entry
@@ -36,7 +37,11 @@ FEW = 40
 BEST = 5
 """The short chart has the ``WORST`` largest and the ``BEST`` smallest ratios of each panel."""
 
-BASELINES = {TORCH: "torch's own operation", COMPOSITE: "plain operations, autograd"}
+BASELINES = {
+    TORCH: "torch's own operation",
+    COMPOSITE: "plain operations, autograd",
+    LIGER: "Liger-Kernel",
+}
 
 SLOWER, AS_FAST = "#a63c06", "#8dbbdc"
 """Dark and light, so that they differ in grayscale too."""

@@ -59,11 +59,16 @@ def address(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()
 
 
-def peak(run: Callable[[], object]) -> int:
+def peak(run: Callable[[], object], device: str = "cpu") -> int:
     """The most bytes that are allocated at one time, results included.
 
     As the allocator sees it: what a kernel allocates inside of it counts too.
     """
+    if device != "cpu":
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        return torch.cuda.max_memory_allocated(device) - before
     experimental = torch._C._profiler._ExperimentalConfig()
     flags = {"shapes": False, "memory": True, "stack": False, "flops": False, "modules": False}
     _enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, *flags.values(), experimental))

@@ -40,16 +40,17 @@ def ratios(entries: list[Entry], way: str) -> list[float]:
 def table(entries: list[Entry]) -> Table:
     """A row an operation and size: ratios, then bytes and passes of all eager ways together."""
     ways = others(entries)
+    eager = [OURS, *(name for name in OTHERS if name in ways)]
     head = ["operation", "size", "derive, µs", *(f"/ {name}" for name in ways)]
-    return [*head, *MEASURES], [line(e, ways) for e in entries]
+    return [*head, *MEASURES], [line(e, ways, eager) for e in entries]
 
 
 MEASURES = ("saved beside inputs", "peak", "passes")
-"""Each for derive, torch's own operation and the composite."""
+"""Each for derive and the others, in the order of the columns before."""
 
 
-def line(entry: Entry, ways: list[str]) -> list[str]:
-    found = [entry["ways"].get(name) for name in (OURS, *OTHERS)]
+def line(entry: Entry, ways: list[str], eager: list[str]) -> list[str]:
+    found = [entry["ways"].get(name) for name in eager]
     return [
         entry["name"],
         entry["size"],

@@ -19,19 +19,19 @@ class Draw:
     """Random tensors, the same at each run, no two of one draw alike."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator("cpu").manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator)
+        return torch.randn(shape, generator=self.generator, device="cpu")
 
     def between(self, low: float, high: float, *shape: int) -> Tensor:
-        return low + (high - low) * torch.rand(shape, generator=self.generator)
+        return low + (high - low) * torch.rand(shape, generator=self.generator, device="cpu")
 
     def below(self, bound: int, *shape: int) -> Tensor:
-        return torch.randint(bound, shape, generator=self.generator)
+        return torch.randint(bound, shape, generator=self.generator, device="cpu")
 
     def coin(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self.generator) < 0.5
+        return torch.rand(shape, generator=self.generator, device="cpu") < 0.5
 
     def sign(self, *shape: int) -> Tensor:
         return 2 * self.coin(*shape).float() - 1
@@ -76,12 +76,16 @@ class Row:
                 found[name] = function
         return found
 
-    def tensors(self, size: str, dtype: torch.dtype = torch.float32) -> list[Tensor | None]:
+    def tensors(
+        self, size: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> list[Tensor | None]:
         """New ones, which want a gradient where the row has one."""
-        made = self.make(Draw(), *self.sizes()[size])
+        with torch.device("cpu"):
+            made = self.make(Draw(), *self.sizes()[size])
+        given = [None if x is None else x.to(device) for x in made]
         return [
             x
             if x is None or not x.is_floating_point()
             else x.to(dtype).requires_grad_(n not in self.fixed)
-            for n, x in enumerate(made)
+            for n, x in enumerate(given)
         ]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from kit.race import liger
 from kit.race.agree import hold
 from kit.race.measure import passes, peak, saved
 from kit.race.minimal import MINIMAL
@@ -20,7 +21,7 @@ Entry = dict[str, Any]
 
 COMPILED = " compiled"
 MINIMAL_WAY = "minimal"
-OTHERS = (TORCH, COMPOSITE)
+OTHERS = (TORCH, COMPOSITE, liger.LIGER)
 """The ways that ours is held against."""
 
 
@@ -32,6 +33,7 @@ class Plan:
     compiled: bool = False
     forward_only: bool = False
     dtype: torch.dtype = torch.float32
+    device: str = "cpu"
 
     def run(self, step: Step, function: Function) -> Callable[[], object]:
         """The call that is timed and measured."""
@@ -41,21 +43,23 @@ class Plan:
 def entry(row: Row, size: str, plan: Plan) -> Entry:
     """The row at a size: seconds, bytes and passes of each way."""
     eager = row.ways()
-    hold(row, size, eager, torch.float64)
+    hold(row, size, eager, torch.float64, plan.device)
+    if plan.device != "cpu" and row.name in (others := liger.ways()):
+        eager[liger.LIGER] = others[row.name]
     ways = dict(eager)
     if plan.compiled:
         torch.compiler.reset()
         ways |= {name + COMPILED: torch.compile(f, dynamic=False) for name, f in eager.items()}
-    hold(row, size, ways, plan.dtype)
-    step = Step.of(row, size, plan.dtype)
+    hold(row, size, ways, plan.dtype, plan.device)
+    step = Step.of(row, size, plan.dtype, plan.device)
     runs = {name: plan.run(step, function) for name, function in ways.items()}
-    seconds = race(runs, plan.rounds)
+    seconds = race(runs, plan.rounds, plan.device)
     found = {}
     for name, function in ways.items():
         found[name] = {
             "seconds": seconds[name],
             "saved": asdict(saved(step, function)),
-            "peak": peak(runs[name]),
+            "peak": peak(runs[name], plan.device),
         }
         if name in eager:
             found[name]["passes"] = passes(runs[name], step.full())
@@ -88,11 +92,12 @@ def call(row: Row, plan: Plan) -> Entry:
     both = {OURS: ways[OURS], MINIMAL_WAY: MINIMAL[row.name]}
     plain = {name: ways[name] for name in (OURS, TORCH) if name in ways}
     for dtype in (torch.float64, plan.dtype):
-        hold(row, "small", both | plain, dtype)
-    step = Step.of(row, "small", plan.dtype)
-    with_graph = race({name: partial(step.whole, f) for name, f in both.items()}, plan.rounds)
+        hold(row, "small", both | plain, dtype, plan.device)
+    step = Step.of(row, "small", plan.dtype, plan.device)
+    timed = partial(race, rounds=plan.rounds, device=plan.device)
+    with_graph = timed({name: partial(step.whole, f) for name, f in both.items()})
     with torch.no_grad():
-        without = race({name: partial(step.forward, f) for name, f in plain.items()}, plan.rounds)
+        without = timed({name: partial(step.forward, f) for name, f in plain.items()})
     return {
         "name": row.name,
         "seconds": with_graph,

@@ -25,13 +25,15 @@ class Step:
     cotangents: list[Tensor]
 
     @classmethod
-    def of(cls, row: Row, size: str, dtype: torch.dtype = torch.float32) -> Step:
-        tensors = row.tensors(size, dtype)
+    def of(
+        cls, row: Row, size: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> Step:
+        tensors = row.tensors(size, dtype, device)
         wanted = [x for x in tensors if x is not None and x.requires_grad]
         draw = Draw(seed=1)
         with torch.no_grad():
             given = outputs(next(iter(row.ways().values()))(*tensors))
-        return cls(tensors, wanted, [draw.normal(*y.shape).to(dtype) for y in given])
+        return cls(tensors, wanted, [draw.normal(*y.shape).to(device, dtype) for y in given])
 
     def forward(self, function: Function) -> list[Tensor]:
         return outputs(function(*self.tensors))
