@@ -113,10 +113,10 @@ class _CrossAttention(Function):
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad
+        needs_flat_memory = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
         needs_grad_K = needs[1] or needs[3]
         needs_grad_Q = needs[0] or needs[2]
-        needs_flat_memory = needs[3] or needs[4]
         needs_grad_S = needs_grad_Q or needs_grad_K
         needs_V = needs_grad_S or needs[5]
         needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
@@ -138,28 +138,15 @@ class _CrossAttention(Function):
             P = rt.softmax(S, 2)  # P[*b,i,j]
         if needs_grads:
             grad_context = G @ Wo  # grad_context[*b,i,e]
-            if first_order:
+        if first_order:
+            if needs_grads:
                 one_over_Wq = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
                 grads = rt.attention_backward(
                     grad_context, Q, K, V, context, kept, one_over_Wq, None
                 )
-        if first_order and needs_flat_memory:
-            memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
-        if not first_order and needs_V:
-            V = memory @ Wv.mT  # V[*b,j,e]
-        if not first_order and needs_grad_S:
-            grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
-        if not first_order and needs_grad_Q:
-            grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq_shape[0])
-        if not first_order and needs_grad_K:
-            grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq_shape[0])
-        if not first_order and needs_grad_V:
-            grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]
-        if needs_flat_memory:
-            flat_memory = rt.flatten(memory, 0, 1)
-        if first_order:
+            if needs_flat_memory:
+                memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+                flat_memory = rt.flatten(memory, 0, 1)
             if needs_grad_Q:
                 grad_Q = grads[0]  # grad_Q[*b,i,d]
             if needs_grad_K:
@@ -176,6 +163,20 @@ class _CrossAttention(Function):
             if needs[3]:
                 grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_memory
         else:
+            if needs_V:
+                V = memory @ Wv.mT  # V[*b,j,e]
+            if needs_grad_S:
+                grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
+                wide_grad_P = grad_P.to(wide)
+                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
+            if needs_grad_Q:
+                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq_shape[0])
+            if needs_grad_K:
+                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq_shape[0])
+            if needs_grad_V:
+                grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]
+            if needs_flat_memory:
+                flat_memory = rt.flatten(memory, 0, 1)
             if needs[0]:
                 grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
             if needs[1]:

@@ -85,7 +85,6 @@ class _GruCell(Function):
         wide = torch.promote_types(low, torch.float32)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
@@ -93,6 +92,43 @@ class _GruCell(Function):
             grad_new = (1 - update).mul_(G)  # grad_new[n,j]
             reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
             new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
+            grad_update = (hx - new).mul_(G)  # grad_update[n,j]
+            grad_new_through_tanh = torch.ops.aten.tanh_backward(
+                grad_new, new, grad_input=grad_new
+            )
+            s_grad_new = s.select(1, 2) * grad_new_through_tanh
+            s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
+                s_grad_new, reset, grad_input=s_grad_new
+            )
+            grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
+                grad_update, update, grad_input=grad_update
+            )
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[4]
+            ):
+                grad_a = torch.stack(
+                    (
+                        s_grad_new_through_sigmoid,
+                        grad_update_through_sigmoid,
+                        grad_new_through_tanh,
+                    ),
+                    1,
+                )
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+                or ctx.needs_input_grad[5]
+            ):
+                grad_s = torch.stack(
+                    (
+                        s_grad_new_through_sigmoid,
+                        grad_update_through_sigmoid,
+                        reset.mul_(grad_new_through_tanh),
+                    ),
+                    1,
+                )
         else:
             input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
             hx, G = rt.cast(wide, hx, G)
@@ -118,54 +154,22 @@ class _GruCell(Function):
             one_minus_new = 1 - new.square()
             grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
             one_minus_reset = 1 - reset
-        grad_update = reuse.mul(hx - new, G)  # grad_update[n,j]
-        if first_order:
-            grad_new_through_tanh = torch.ops.aten.tanh_backward(
-                grad_new, new, grad_input=grad_new
-            )
-            s_grad_new = s.select(1, 2) * grad_new_through_tanh
-            s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
-                s_grad_new, reset, grad_input=s_grad_new
-            )
-            grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
-                grad_update, update, grad_input=grad_update
-            )
-        else:
+            grad_update = G * (hx - new)  # grad_update[n,j]
             grad_reset_reset = grad_reset * reset * one_minus_reset
             grad_update_update = grad_update * update * one_minus_update
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[4]
-        ):
-            if first_order:
-                grad_a = torch.stack(
-                    (
-                        s_grad_new_through_sigmoid,
-                        grad_update_through_sigmoid,
-                        grad_new_through_tanh,
-                    ),
-                    1,
-                )
-            else:
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[4]
+            ):
                 grad_a = torch.stack(
                     (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
                 )
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-            or ctx.needs_input_grad[5]
-        ):
-            if first_order:
-                grad_s = torch.stack(
-                    (
-                        s_grad_new_through_sigmoid,
-                        grad_update_through_sigmoid,
-                        reset.mul_(grad_new_through_tanh),
-                    ),
-                    1,
-                )
-            else:
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+                or ctx.needs_input_grad[5]
+            ):
                 grad_s = torch.stack(
                     (
                         grad_reset_reset,

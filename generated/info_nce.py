@@ -110,15 +110,11 @@ class _InfoNce(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_query = grad_positive_key = None
-        first_order = rt.unrecorded(G)
-        if first_order:
+        if rt.unrecorded(G):
             given = rt.cast(wide, query, positive_key, similarity, G)
             query, positive_key, similarity, G = given
-        else:
-            query, positive_key, G = rt.cast(wide, query, positive_key, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        if first_order:
+            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G.expand(loss_shape)
             grad_similarity = (
                 torch.softmax(similarity, 1)
                 .add_(G.new_full(G.shape, -1).diag_embed())
@@ -126,18 +122,9 @@ class _InfoNce(Function):
             )
             rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
             keys = rsqrt_positive_key * positive_key  # keys[n,d]
-        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query  # queries[n,d]
-        if not first_order:
-            rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-            keys = rsqrt_positive_key * positive_key  # keys[n,d]
-            low_queries = queries.to(low)
-            similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
-            grad_similarity = G.unsqueeze(1) * (
-                torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
-            )
-        grad_similarity_similarity = grad_similarity * similarity
-        if first_order:
+            rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+            queries = rsqrt_query * query  # queries[n,d]
+            grad_similarity_similarity = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
                 grad_similarity_over_temperature = (
                     (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
@@ -156,17 +143,30 @@ class _InfoNce(Function):
                     )
                     .mul_(rsqrt_positive_key)
                 )
-        else:
-            if ctx.needs_input_grad[0]:
-                grad_query = rsqrt_query * (
-                    (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                    - grad_similarity_similarity.sum(1, keepdim=True) * queries
-                )
-            if ctx.needs_input_grad[1]:
-                grad_positive_key = rsqrt_positive_key * (
-                    (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
-                    - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
-                )
+            return grad_query, grad_positive_key, None, None
+        query, positive_key, G = rt.cast(wide, query, positive_key, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query  # queries[n,d]
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
+        low_queries = queries.to(low)
+        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
+        grad_similarity = G.unsqueeze(1) * (
+            torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
+        )
+        grad_similarity_similarity = grad_similarity * similarity
+        if ctx.needs_input_grad[0]:
+            grad_query = rsqrt_query * (
+                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                - grad_similarity_similarity.sum(1, keepdim=True) * queries
+            )
+        if ctx.needs_input_grad[1]:
+            grad_positive_key = rsqrt_positive_key * (
+                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
+                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
+            )
         return grad_query, grad_positive_key, None, None
 
 

@@ -93,11 +93,12 @@ class _LinearAttention(Function):
             total = (phi * sum_of_psi).sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
-        if first_order and (ctx.needs_input_grad[0] or ctx.needs_input_grad[2]):
-            psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            if first_order:
+        if first_order:
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
                 phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
         if ctx.needs_input_grad[0]:
             if first_order:

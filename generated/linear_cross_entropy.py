@@ -182,20 +182,12 @@ class _LinearCrossEntropyMean(Function):
         spread_target = masked_target.unsqueeze(1)
         if first_order:
             label_smoothing_over_count = (label_smoothing - 1) * G / count
-        else:
-            label_smoothing_minus_one = label_smoothing - 1
-            label_smoothing_over_count = label_smoothing_minus_one * G / count
-        spread_target2 = target_differs.unsqueeze(1)
-        if not first_order:
-            wide_X = X.to(wide)
-        if not first_order and ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            if first_order:
+            spread_target2 = target_differs.unsqueeze(1)
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
                 G_over_count_weight = (
                     label_smoothing_over_count
                     if weight is None
@@ -221,7 +213,18 @@ class _LinearCrossEntropyMean(Function):
                     ),
                     spread_target2,
                 )
-            else:
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_over_count = label_smoothing_minus_one * G / count
+            spread_target2 = target_differs.unsqueeze(1)
+            wide_X = X.to(wide)
+            if ctx.needs_input_grad[4]:
+                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
                 full_weight = (
                     G.new_full((), 1, dtype=wide).expand(weight_shape)
                     if weight is None
@@ -399,18 +402,11 @@ class _LinearCrossEntropySum(Function):
         spread_target2 = target_differs.unsqueeze(1)
         if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
-        else:
-            label_smoothing_minus_one = label_smoothing - 1
-            label_smoothing_G = label_smoothing_minus_one * G
-            wide_X = X.to(wide)
-        if not first_order and ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            if first_order:
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
                 G_weight = (
                     label_smoothing_G
                     if weight is None
@@ -433,7 +429,17 @@ class _LinearCrossEntropySum(Function):
                     torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
                     spread_target2,
                 )
-            else:
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
+            if ctx.needs_input_grad[4]:
+                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
                 weight_at_target = (
                     None if weight is None else weight.index_select(0, masked_target)
                 )
@@ -613,33 +619,21 @@ class _LinearCrossEntropyNone(Function):
         spread_target2 = target_differs.unsqueeze(1)
         if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
-        else:
-            label_smoothing_minus_one = label_smoothing - 1
-            label_smoothing_G = label_smoothing_minus_one * G
-            wide_X = X.to(wide)
-        if not first_order and ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            if first_order:
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
                 G_weight = (
                     label_smoothing_G
                     if weight is None
                     else label_smoothing_G * weight.index_select(0, masked_target)
                 )
-            else:
-                weight_at_target = (
-                    None if weight is None else weight.index_select(0, masked_target)
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
                 )
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            if first_order:
                 G_weight_by_target = (
                     label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
@@ -647,7 +641,25 @@ class _LinearCrossEntropyNone(Function):
                     torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
                     spread_target2,
                 )
-            else:
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
+            if ctx.needs_input_grad[4]:
+                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                weight_at_target = (
+                    None if weight is None else weight.index_select(0, masked_target)
+                )
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
+                )
                 full_weight_minus_label_smoothing = (
                     label_smoothing * full_weight.mean() - label_smoothing_minus_one
                     if weight is None

@@ -170,28 +170,32 @@ class _MultiHeadAttention(Function):
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
+            if needs_size_per_head2:
+                size_per_head2 = Wq_shape[0] // num_heads
         else:
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
-        if first_order and needs_size_per_head2:
-            size_per_head2 = Wq_shape[0] // num_heads
-        if not first_order and needs_Wq:
-            size_per_head = Wq_shape[0] // num_heads
-            Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
-        if not first_order and needs_P:
-            Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
-            split_bq = (
-                None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
-            )
-            query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
-            Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
-            split_bk = (
-                None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
-            )
-            key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
-            K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
-            P = torch.softmax(S, 3)  # P[n,h,i,j]
+            if needs_Wq:
+                size_per_head = Wq_shape[0] // num_heads
+                Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
+            if needs_P:
+                Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
+                split_bq = (
+                    None
+                    if bq is None
+                    else rt.unflatten(bq, 0, (num_heads, size_per_head))
+                )
+                query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
+                Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+                split_bk = (
+                    None
+                    if bk is None
+                    else rt.unflatten(bk, 0, (num_heads, size_per_head))
+                )
+                key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
+                K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
+                S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
+                P = torch.softmax(S, 3)  # P[n,h,i,j]
         if needs_grads:
             grad_context = G @ Wo  # grad_context[n,i,e]
             if first_order:

@@ -437,48 +437,50 @@ class _BackwardBody:
         return [*begin, *_gradient_lines(self.op, self.program, self.lines, indent)]
 
 
+def _common_casts(first: _BackwardBody, later: _BackwardBody) -> list[list[str]]:
+    """Return the first statements of the casts, as far as they are those of both orders."""
+    pairs = zip(first.cast_statements(), later.cast_statements(), strict=False)
+    alike = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    # A cotangent that is missing is made before it is cast.
+    return [] if first.program.pulled else alike
+
+
+def _both_begin(first: _BackwardBody, later: _BackwardBody) -> list[str]:
+    """Return the lines before the test of first order."""
+    lines = _kept_values(first.op, first.program, first.reads)
+    lines += [line for statement in _common_casts(first, later) for line in statement]
+    return lines + _none_yet(first.program)
+
+
+def _later_begins(first: _BackwardBody, later: _BackwardBody, indent: int) -> list[str]:
+    """Return what any order reads and casts in addition."""
+    more = _kept_values(later.op, later.program, later.reads - first.reads, indent)
+    casts = later.casts(indent, len(_common_casts(first, later)))
+    return [*more, *_filled_cotangent(later.program), *casts]
+
+
 def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
-    """Return first order as a block that returns, after the lines that both begin with."""
+    """Return first order as a block that returns, before the lines of any order."""
     op, program = first.op, first.program
-    casts, none = later.casts(8), _none_yet(program)
-    shared = casts == first.casts(8) and not program.pulled
-    before = _common_start(first.lines, later.lines, program) if shared else ()
-    known = first.reads | later.reads if before else first.reads
-    lines = _kept_values(op, program, known)
-    lines += [*casts, *none] if shared else none
-    lines += [s for line, _ in before for s in assigned(line, 8)]
-    lines += _first_order_test(program, "if ", ":")
-    own = [] if shared else first.casts(12)
-    rest = first.lines[len(before) :], later.lines[len(before) :]
-    lines += indented([*own, *_gradient_lines(op, program, rest[0], 12)], 4)
-    lines += _kept_values(op, program, later.reads - known)
-    lines += _filled_cotangent(program)
-    lines += [] if shared else casts
-    return [*lines, *_gradient_lines(op, program, rest[1], 8)]
+    lines = _both_begin(first, later) + _first_order_test(program, "if ", ":")
+    own = first.casts(12, len(_common_casts(first, later)))
+    lines += indented([*own, *_gradient_lines(op, program, first.lines, 12)], 4)
+    lines += _later_begins(first, later, 8)
+    return [*lines, *_gradient_lines(op, program, later.lines, 8)]
 
 
 def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     """Return both orders with their common lines once; the others stand in forks."""
     op, program = first.op, first.program
-    more = later.reads - first.reads
-    pairs = zip(first.cast_statements(), later.cast_statements(), strict=False)
-    alike = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    # A cotangent that is missing is made before it is cast.
-    alike = [] if program.pulled else alike
-
-    def begin_later(indent: int) -> list[str]:
-        own = [*_kept_values(op, program, more, indent), *_filled_cotangent(program)]
-        return own + later.casts(indent, len(alike))
-
-    lines = _kept_values(op, program, first.reads)
-    lines += [*(line for s in alike for line in s), *_none_yet(program)]
-    lines += _first_order_test(program, f"{FIRST_ORDER} = ", "")
-    begins = partial(first.casts, after=len(alike)), begin_later
-    sides = ([Item((), begin)] if begin(8) else [] for begin in begins)
-    head = Fork(FIRST_ORDER, *sides)
-    taken = {op.name, *arguments(op)}
+    begins = (
+        partial(first.casts, after=len(_common_casts(first, later))),
+        partial(_later_begins, first, later),
+    )
+    head = Fork(FIRST_ORDER, *([Item((), begin)] if begin(8) else [] for begin in begins))
     body = _with_kept_shapes(later.lines, program, first.reads)
+    taken = {op.name, *arguments(op)}
     segments = merge_bodies(first.lines, body, program.gradients.values(), taken)
+    lines = _both_begin(first, later) + _first_order_test(program, f"{FIRST_ORDER} = ", "")
     return [*lines, *fewest_lines(segments, partial(_merged_lines, op, program, head))]
 
 
@@ -509,13 +511,6 @@ def _merged_lines(
         )
     lines += predicated(list(merged_items(segments, head, asked)), 8)
     return [*lines, *return_statement(_returned(op, program), 8)]
-
-
-def _common_start(first: Body, later: Body, program: Program) -> Body:
-    """Return the lines that both bodies begin with, for all gradients."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, later, strict=False))
-    every = set(program.gradients)
-    return tuple(line for line, _ in takewhile(lambda pair: set(pair[0][1]) == every, same))
 
 
 def _filled_cotangent(program: Program) -> list[str]:

@@ -94,24 +94,6 @@ class Fork:
             return [f"if not {self.test}:", *two]
         return [f"if {self.test}:", *one, *(("else:", *two) if two else ())]
 
-    def split(self) -> Iterator[Fork]:
-        """Yield a fork for each condition, as far as both orders have these in one order."""
-        sides = [list(_runs(side)) for side in (self.first, self.later)]
-        while all(sides):
-            one, two = sides
-            wanted = [side[0][0] for side in sides]
-            if wanted[0] == wanted[1]:
-                yield Fork(self.test, one.pop(0)[1], two.pop(0)[1])
-            elif any(condition == wanted[0] for condition, _ in two):
-                yield Fork(self.test, (), two.pop(0)[1])
-            else:
-                yield Fork(self.test, one.pop(0)[1], ())
-        one, two = sides
-        for _, items in one:
-            yield Fork(self.test, items, ())
-        for _, items in two:
-            yield Fork(self.test, (), items)
-
 
 def _under(item: Item, common: Condition) -> Item:
     """Return the item without a condition that is tested around it."""
@@ -141,9 +123,7 @@ def merged_items(segments: Sequence[Segment], head: Fork, asked: Conditions) -> 
         first, later = (items_of(body, asked) for body in (segment.first, segment.later))
         if not n:
             first, later = [*head.first, *first], [*head.later, *later]
-        fork = Fork(head.test, first, later)
-        for part in fork.split() if segment.split else (fork,):
-            yield from part.items()
+        yield from Fork(head.test, first, later).items()
 
 
 def fewest_lines(
@@ -151,20 +131,15 @@ def fewest_lines(
 ) -> list[str]:
     """Return the shortest text found of these segments.
 
-    As long as this makes it shorter, a shared segment is joined with the forks beside it, or a
-    fork is split into one for each condition.
+    A shared segment is joined with the forks beside it as long as this makes the text shorter.
     """
     best = printed(segments)
-    while True:
-        tries = [
-            _unshared(segments, n) if segment.shared else _split(segments, n)
-            for n, segment in enumerate(segments)
-        ]
-        texts = [printed(way) for way in tries]
-        n = min(range(len(tries)), key=lambda n: len(texts[n]))
-        if len(texts[n]) >= len(best):
-            return best
-        best, segments = texts[n], tries[n]
+    while tries := [_unshared(segments, n) for n, s in enumerate(segments) if s.shared]:
+        text, way = min(((printed(way), way) for way in tries), key=lambda found: len(found[0]))
+        if len(text) >= len(best):
+            break
+        best, segments = text, way
+    return best
 
 
 def _unshared(segments: Sequence[Segment], n: int) -> list[Segment]:
@@ -172,8 +147,3 @@ def _unshared(segments: Sequence[Segment], n: int) -> list[Segment]:
     first = max(n - 1, 0)
     fork = reduce(Segment.joined, segments[first : n + 2])
     return [*segments[:first], replace(fork, shared=()), *segments[n + 2 :]]
-
-
-def _split(segments: Sequence[Segment], n: int) -> list[Segment]:
-    """Return the segments with one that has a fork for each condition."""
-    return [*segments[:n], replace(segments[n], split=True), *segments[n + 1 :]]

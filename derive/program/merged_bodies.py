@@ -32,15 +32,11 @@ Body = tuple[tuple[Line, Needs], ...]
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive lines of both bodies; ``shared`` is their one text, or empty in a fork.
-
-    A fork that is ``split`` stands once for each condition of its lines.
-    """
+    """Consecutive lines of both bodies; ``shared`` is their one text, or empty in a fork."""
 
     first: Body
     later: Body
     shared: Body = ()
-    split: bool = False
 
     def joined(self, other: Segment) -> Segment:
         """Return both segments as one."""

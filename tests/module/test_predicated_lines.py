@@ -52,14 +52,6 @@ def test_lines_in_a_row_with_one_condition_are_under_one_test():
     assert made == ["if p:", "    a", "    if f:", "        b", "    c", "d"]
 
 
-def test_a_fork_is_split_by_condition():
-    fork = Fork("f", items("a", "p: b", "q: c"), items("p: d", "p: e"))
-    assert printed(*fork.split()) == (
-        "if f:\n    a\nif p:\n    if f:\n        b\n    else:\n        d\n        e\n"
-        "if f and q:\n    c"
-    )
-
-
 def test_a_long_disjunction_has_a_line_for_each_alternative():
     parts = [f"ctx.needs_input_grad[{n}]" for n in range(4)]
     made = any_of("if f and ", parts, ":", 0, factor=True)
