@@ -82,17 +82,25 @@ class Fork:
         """Return the statements of the only side under one test: that of the order and its own."""
         start = f"if {self.test if self.first else f'not {self.test}'} and "
         lines = any_of(start, condition, ":", indent, factor=True)
-        own = (_under(x, condition) for x in (*self.first, *self.later))
-        return [*lines, *indented(predicated(list(own), indent + 4), 4)]
+        own = [_under(x, condition) for x in (*self.first, *self.later)]
+        return [*lines, *_block(own, indent)]
 
     def _printed(self, common: Condition, indent: int) -> list[str]:
-        one, two = (
-            indented(predicated([_under(x, common) for x in side], indent + 4), 4)
-            for side in (self.first, self.later)
-        )
-        if not one:
-            return [f"if not {self.test}:", *two]
-        return [f"if {self.test}:", *one, *(("else:", *two) if two else ())]
+        first, later = ([_under(x, common) for x in side] for side in (self.first, self.later))
+        if not first:
+            return [f"if not {self.test}:", *_block(later, indent)]
+        lines = [f"if {self.test}:", *_block(first, indent)]
+        conditions = {x.condition for x in later}
+        if not later or conditions == {()} or len(conditions) > 1:
+            return [*lines, *(("else:", *_block(later, indent)) if later else ())]
+        (condition,) = conditions
+        own = [_under(x, condition) for x in later]
+        return [*lines, *any_of("elif ", condition, ":", indent), *_block(own, indent)]
+
+
+def _block(items: Sequence[Item], indent: int) -> tuple[str, ...]:
+    """Return the statements of a block whose head has that indentation."""
+    return indented(predicated(items, indent + 4), 4)
 
 
 def _under(item: Item, common: Condition) -> Item:

@@ -32,6 +32,7 @@ FORKS = {
     "one condition": (["p: a"], ["p: b"], "if p:\n    if f:\n        a\n    else:\n        b"),
     "one side": (["p: a"], [], "if f and p:\n    a"),
     "alternatives": ([], ["p or q: b"], "if not f and (p or q):\n    b"),
+    "other side": (["a"], ["p: b", "p: c"], "if f:\n    a\nelif p:\n    b\n    c"),
     "two": (
         ["p: a", "q: b"],
         ["c"],
