@@ -70,75 +70,60 @@ class _AlibiAttention(Function):
         query, key, value, slopes, P = ctx.saved_tensors
         query_shape = query.shape
         key_shape = key.shape
-        grad_query = grad_key = grad_value = grad_slopes = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            query, key, value, G = rt.cast(low, query, key, value, G)
-            P = rt.cast(wide, P)[0]
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
-                grad_P = G @ value.mT  # grad_P[*b,h,i,j]
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-            if ctx.needs_input_grad[0]:
-                grad_query = (
-                    (grad_S.to(low) @ key).to(wide).div_(math.sqrt(query_shape[-1]))
-                )
-            if ctx.needs_input_grad[1]:
-                grad_key = (
-                    (grad_S.mT.to(low) @ query)
-                    .to(wide)
-                    .div_(math.sqrt(query_shape[-1]))
-                )
-            if ctx.needs_input_grad[2]:
-                grad_value = P.mT.to(low) @ G
-            if ctx.needs_input_grad[3]:
-                key_minus_query = (
-                    rt.positions(key_shape[-2], G)
-                    - rt.positions(query_shape[-2], G).unsqueeze(1)
-                ).to(wide)
-                grad_slopes = (
-                    grad_S.sum_to_size(
-                        (query_shape[-3], query_shape[-2], key_shape[-2])
-                    )
-                    * key_minus_query
-                ).sum((1, 2))
-            return grad_query, grad_key, grad_value, grad_slopes
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
-        slopes = rt.cast(wide, slopes)[0]
-        positions_of_query = rt.positions(query.shape[-2], G)
-        spread_query = positions_of_query.unsqueeze(1)
-        positions_of_key = rt.positions(key.shape[-2], G)
-        key_minus_spread_query = (positions_of_key - spread_query).to(wide)
-        query_key_over_query = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        S = (
-            slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query
-            + query_key_over_query
-        )
-        key_below = positions_of_key <= spread_query
-        P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
+        grad_query = grad_key = grad_value = grad_slopes = None
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
+            P = rt.cast(wide, P)[0]
+        else:
+            slopes = rt.cast(wide, slopes)[0]
+            positions_of_query = rt.positions(query_shape[-2], G)
+            spread_query = positions_of_query.unsqueeze(1)
+            positions_of_key = rt.positions(key_shape[-2], G)
+            key_minus_spread_query = (positions_of_key - spread_query).to(wide)
+            query_key_over_query = (query @ key.mT).to(wide) / math.sqrt(
+                query_shape[-1]
+            )
+            S = (
+                slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query
+                + query_key_over_query
+            )
+            key_below = positions_of_key <= spread_query
+            P = torch.softmax(
+                torch.where(key_below, S, torch.finfo(wide).min), -1
+            ).tril()
         if (
             ctx.needs_input_grad[0]
             or ctx.needs_input_grad[1]
             or ctx.needs_input_grad[3]
         ):
             grad_P = G @ value.mT  # grad_P[*b,h,i,j]
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            if first_order:
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+            else:
+                wide_grad_P = grad_P.to(wide)
+                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
         if ctx.needs_input_grad[0]:
-            grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
+            grad_query = reuse.div(
+                (grad_S.to(low) @ key).to(wide), math.sqrt(query_shape[-1])
+            )
         if ctx.needs_input_grad[1]:
-            grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
+            grad_key = reuse.div(
+                (grad_S.mT.to(low) @ query).to(wide), math.sqrt(query_shape[-1])
+            )
         if ctx.needs_input_grad[2]:
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
+            if first_order:
+                key_minus_spread_query = (
+                    rt.positions(key_shape[-2], G)
+                    - rt.positions(query_shape[-2], G).unsqueeze(1)
+                ).to(wide)
             grad_slopes = (
-                grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
+                grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
                 * key_minus_spread_query
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes

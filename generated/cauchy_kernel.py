@@ -64,10 +64,10 @@ class _CauchyKernel(Function):
             return (None,) * 3
         x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
             x2_centred = x2 - centre.unsqueeze(-2)
             x1_centred = x1 - centre.unsqueeze(-2)
@@ -87,8 +87,6 @@ class _CauchyKernel(Function):
                     K_squared_G.sum(-2).unsqueeze(-1), x2_centred, value=-1
                 ).mul_(twice_gamma)
             return grad_x1, grad_x2, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)

@@ -77,10 +77,10 @@ class _CausalAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, kept = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
             one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
@@ -94,8 +94,6 @@ class _CausalAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = grads[2]
             return grad_query, grad_key, grad_value
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)

@@ -62,10 +62,10 @@ class _CausalLinearAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, S, total = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
         if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             value, S = rt.cast(low, value, S)
             query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -94,8 +94,6 @@ class _CausalLinearAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
             return grad_query, grad_key, grad_value
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key, output, G = rt.cast(wide, query, key, output, G)
         exp_clamped_query = query.clamp(max=0).exp()

@@ -67,50 +67,45 @@ class _Cdist(Function):
         if G is None:
             return (None,) * 2
         x1, x2, D, centre = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
             x1_centred = x1 - centre.unsqueeze(-2)
             grad_squared = rt.where(D > 0, (0.5 * G).div_(D), 0)  # grad_squared[*b,i,j]
-            x2_centred = x2 - centre.unsqueeze(-2)
-            if ctx.needs_input_grad[0]:
-                grad_x1 = (
-                    (grad_squared.sum(-1, keepdim=True) * x1_centred)
-                    .sub_((grad_squared.to(low) @ x2_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            if ctx.needs_input_grad[1]:
-                grad_x2 = (
-                    x2_centred.mul_(grad_squared.sum(-2).unsqueeze(-1))
-                    .sub_((grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            return grad_x1, grad_x2
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        D_positive = D > 0
-        grad_squared = rt.where(D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0)
+        else:
+            x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+            x1_centred = x1 - centre.unsqueeze(-2)
+            D_positive = D > 0
+            grad_squared = rt.where(
+                D_positive, 0.5 * G / torch.where(D_positive, D, 1), 0
+            )
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (
-                grad_squared.sum(-1, keepdim=True) * x1_centred
-                - (grad_squared.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = reuse.mul(
+                reuse.sub(
+                    grad_squared.sum(-1, keepdim=True) * x1_centred,
+                    (grad_squared.to(low) @ x2_centred.to(low)).to(wide),
+                ),
+                2,
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (
-                grad_squared.sum(-2).unsqueeze(-1) * x2_centred
-                - (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = reuse.mul(
+                reuse.sub(
+                    reuse.mul(x2_centred, grad_squared.sum(-2).unsqueeze(-1)),
+                    (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide),
+                ),
+                2,
             )
         return grad_x1, grad_x2
 

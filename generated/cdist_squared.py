@@ -60,47 +60,39 @@ class _CdistSquared(Function):
         if G is None:
             return (None,) * 2
         x1, x2, centre = ctx.saved_tensors
-        grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
-            x1_centred = x1 - centre.unsqueeze(-2)
-            x2_centred = x2 - centre.unsqueeze(-2)
-            if ctx.needs_input_grad[0]:
-                grad_x1 = (
-                    (G.sum(-1, keepdim=True) * x1_centred)
-                    .sub_((G.to(low) @ x2_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            if ctx.needs_input_grad[1]:
-                grad_x2 = (
-                    x2_centred.mul_(G.sum(-2).unsqueeze(-1))
-                    .sub_((G.mT.to(low) @ x1_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            return grad_x1, grad_x2
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, G = rt.cast(wide, x1, x2, G)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
+        grad_x1 = grad_x2 = None
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
+            x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
+        else:
+            x1, x2, G = rt.cast(wide, x1, x2, G)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (
-                G.sum(-1, keepdim=True) * x1_centred
-                - (G.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = reuse.mul(
+                reuse.sub(
+                    G.sum(-1, keepdim=True) * x1_centred,
+                    (G.to(low) @ x2_centred.to(low)).to(wide),
+                ),
+                2,
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (
-                G.sum(-2).unsqueeze(-1) * x2_centred
-                - (G.mT.to(low) @ x1_centred.to(low)).to(wide)
+            grad_x2 = reuse.mul(
+                reuse.sub(
+                    reuse.mul(x2_centred, G.sum(-2).unsqueeze(-1)),
+                    (G.mT.to(low) @ x1_centred.to(low)).to(wide),
+                ),
+                2,
             )
         return grad_x1, grad_x2
 

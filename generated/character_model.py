@@ -109,136 +109,84 @@ class _CharacterModel(Function):
         b1_shape = b1.shape
         Xb_shape = Xb.shape
         C_shape = C.shape
-        grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
-        grad_bnbias = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            C, W1, W2 = rt.cast(low, C, W1, W2)
-            given = rt.cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
-            bngain, bnbias, bndiff, bnvar_inv, logits, G = given
-            needs = ctx.needs_input_grad
-            needs_flat_Xb = needs[0] or needs[1]
-            needs_sum_of_grad_hpreact = needs_flat_Xb or needs[5]
-            needs_grad_hpreact = needs_sum_of_grad_hpreact or needs[6]
-            needs_low_grad_logits = needs_grad_hpreact or needs[3]
-            needs_grad_logits = needs_low_grad_logits or needs[4]
-            if needs_grad_logits:
-                probs = torch.softmax(logits, 1)  # probs[n,c]
-                filled_like_Yb = G.new_full(Yb.shape, -1).unsqueeze(1)
-                grad_logits = (
-                    G
-                    / Xb_shape[0]
-                    * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
-                )
-            if needs_low_grad_logits:
-                bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-                hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
-                h = hpreact.tanh()  # h[n,j]
-                low_grad_logits = grad_logits.to(low)
-            if needs_grad_hpreact:
-                grad_hpreact = torch.ops.aten.tanh_backward(
-                    (low_grad_logits @ W2.mT).to(wide), h
-                )
-            if needs_sum_of_grad_hpreact:
-                sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
-            if needs_flat_Xb:
-                grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb_shape[0] - 1) * bnraw
-                grad_hprebn = (
-                    bngain.select(0, 0)
-                    * bnvar_inv
-                    * (grad_hpreact - grad_hpreact_bnraw - grad_hpreact.mean(0))
-                )
-                low_grad_hprebn = grad_hprebn.to(low)
-                flat_Xb = Xb.flatten()
-            if needs[0]:
-                grad_embcat = low_grad_hprebn @ W1.mT  # grad_embcat[n,k]
-                grad_C = G.new_zeros(C_shape).index_add(
-                    0,
-                    flat_Xb,
-                    grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1])).to(
-                        wide
-                    ),
-                )
-            if needs[1]:
-                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
-                embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
-                grad_W1 = embcat.mT @ low_grad_hprebn
-            if needs[2]:
-                grad_b1 = G.new_zeros(b1_shape)
-            if needs[3]:
-                grad_W2 = h.mT.to(low) @ low_grad_logits
-            if needs[4]:
-                grad_b2 = grad_logits.sum(0)
-            if needs[5]:
-                grad_bngain = sum_of_grad_hpreact.expand(bngain.shape)
-            if needs[6]:
-                grad_bnbias = grad_hpreact.sum(0).expand(bngain.shape)
-            return (
-                grad_C,
-                grad_W1,
-                grad_b1,
-                grad_W2,
-                grad_b2,
-                grad_bngain,
-                grad_bnbias,
-                None,
-                None,
-                None,
-            )
-        eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
-        bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
+        grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
+        grad_bnbias = None
+        first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad
-        needs_low_grad_hprebn = needs[0] or needs[1]
-        needs_sum_of_grad_hpreact = needs_low_grad_hprebn or needs[5]
+        needs_flat_Xb = needs[0] or needs[1]
+        needs_sum_of_grad_hpreact = needs_flat_Xb or needs[5]
         needs_grad_hpreact = needs_sum_of_grad_hpreact or needs[6]
         needs_low_grad_logits = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_low_grad_logits or needs[4]
+        if first_order:
+            C, W1, W2 = rt.cast(low, C, W1, W2)
+            given = rt.cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
+            bngain, bnbias, bndiff, bnvar_inv, logits, G = given
+            if needs_grad_logits:
+                probs = torch.softmax(logits, 1)  # probs[n,c]
+        else:
+            eps = ctx.eps
+            C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
+            bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
+            if needs_grad_logits:
+                flat_Xb = Xb.flatten()
+                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
+                embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
+                hprebn = embcat @ W1 + b1  # hprebn[n,j]
+                wide_hprebn = hprebn.to(wide)
+                bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
+                bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
+                bndiff2 = bndiff.square()  # bndiff2[n,j]
+                bnvar = bndiff2.sum(0) / (Xb_shape[0] - 1)  # bnvar[0,j]
+                bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
+                bnraw = bnvar_inv * bndiff  # bnraw[n,j]
+                hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
+                h = hpreact.tanh()  # h[n,j]
+                logits = h.to(low) @ W2 + b2  # logits[n,c]
+                probs = torch.softmax(logits.to(wide), 1)  # probs[n,c]
         if needs_grad_logits:
-            flat_Xb = Xb.flatten()
-            emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)  # emb[n,t,d]
-            embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
-            hprebn = embcat @ W1 + b1  # hprebn[n,j]
-            wide_hprebn = hprebn.to(wide)
-            bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
-            bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
-            bndiff2 = bndiff.square()  # bndiff2[n,j]
-            bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
-            bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
-            bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-            hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)  # hpreact[n,j]
-            h = hpreact.tanh()  # h[n,j]
-            logits = h.to(low) @ W2 + b2  # logits[n,c]
-            probs = torch.softmax(logits.to(wide), 1)  # probs[n,c]
             filled_like_Yb = G.new_full(Yb.shape, -1).unsqueeze(1)
             grad_logits = (
-                G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
+                G / Xb_shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
             )
         if needs_low_grad_logits:
+            if first_order:
+                bnraw = bnvar_inv * bndiff  # bnraw[n,j]
+                hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
+                h = hpreact.tanh()  # h[n,j]
             low_grad_logits = grad_logits.to(low)
         if needs_grad_hpreact:
-            grad_hpreact = (1 - h.square()) * (low_grad_logits @ W2.mT).to(wide)
+            if first_order:
+                grad_hpreact = torch.ops.aten.tanh_backward(
+                    (low_grad_logits @ W2.mT).to(wide), h
+                )
+            else:
+                grad_hpreact = (1 - h.square()) * (low_grad_logits @ W2.mT).to(wide)
         if needs_sum_of_grad_hpreact:
             sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
-        if needs_low_grad_hprebn:
-            grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb.shape[0] - 1) * bnraw
+        if needs_flat_Xb:
+            grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb_shape[0] - 1) * bnraw
             grad_hprebn = (
                 bngain.select(0, 0)
                 * bnvar_inv
                 * (grad_hpreact - grad_hpreact_bnraw - grad_hpreact.mean(0))
             )
             low_grad_hprebn = grad_hprebn.to(low)
+            if first_order:
+                flat_Xb = Xb.flatten()
         if needs[0]:
             grad_embcat = low_grad_hprebn @ W1.mT  # grad_embcat[n,k]
-            grad_C = G.new_zeros(C.shape).index_add(
+            grad_C = G.new_zeros(C_shape).index_add(
                 0,
                 flat_Xb,
-                grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1])).to(wide),
+                grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1])).to(wide),
             )
         if needs[1]:
+            if first_order:
+                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
+                embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
             grad_W1 = embcat.mT @ low_grad_hprebn
         if needs[2]:
             grad_b1 = G.new_zeros(b1_shape)

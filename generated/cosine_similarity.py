@@ -50,71 +50,69 @@ class _CosineSimilarity(Function):
         dim = ctx.dim
         eps = ctx.eps
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             given = rt.widened(x1, x2, output, norm1, norm2, G)
             x1, x2, output, norm1, norm2, G = given
-            minus_G_output = -G * output
-            clamped_norm1 = norm1.clamp(min=eps)
-            clamped_norm2 = norm2.clamp(min=eps)
-            G_over_norm1_norm2 = G.unsqueeze(dim) / (
-                clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
-            )
-            if ctx.needs_input_grad[0]:
-                norm1_above = norm1 >= eps
-                grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
-                grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
-                grad_x1 = rt.where(
-                    norm1_above.unsqueeze(dim), grad_norm1_x1, 0
-                ).addcmul_(G_over_norm1_norm2, x2)
-            if ctx.needs_input_grad[1]:
-                norm2_above = norm2 >= eps
-                grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
-                grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
-                grad_x2 = rt.where(
-                    norm2_above.unsqueeze(dim), grad_norm2_x2, 0
-                ).addcmul_(G_over_norm1_norm2, x1)
-            return grad_x1, grad_x2, None, None
-        x1, x2, output, G = rt.widened(x1, x2, output, G)
-        norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
+        else:
+            x1, x2, output, G = rt.widened(x1, x2, output, G)
+            norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
         minus_G_output = -G * output
         clamped_norm1 = norm1.clamp(min=eps)
-        norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
+        if not first_order:
+            norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
         clamped_norm2 = norm2.clamp(min=eps)
         G_over_norm1_norm2 = G.unsqueeze(dim) / (
             clamped_norm1.unsqueeze(dim) * clamped_norm2.unsqueeze(dim)
         )
         if ctx.needs_input_grad[0]:
             norm1_above = norm1 >= eps
-            grad_norm1 = rt.where(
-                norm1_above,
-                minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
-                0,
-            )
-            spread_norm1_above = norm1_above.unsqueeze(dim)
-            grad_norm1_x1 = (
-                grad_norm1.unsqueeze(dim)
-                / rt.where(spread_norm1_above, norm1.unsqueeze(dim), 1)
-                * x1
-            )
-            grad_x1 = (
-                rt.where(spread_norm1_above, grad_norm1_x1, 0) + G_over_norm1_norm2 * x2
-            )
+            if first_order:
+                grad_norm1 = rt.where(norm1_above, minus_G_output / clamped_norm1, 0)
+                grad_norm1_x1 = grad_norm1.unsqueeze(dim) / norm1.unsqueeze(dim) * x1
+                grad_x1 = rt.where(
+                    norm1_above.unsqueeze(dim), grad_norm1_x1, 0
+                ).addcmul_(G_over_norm1_norm2, x2)
+            else:
+                grad_norm1 = rt.where(
+                    norm1_above,
+                    minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
+                    0,
+                )
+                spread_norm1_above = norm1_above.unsqueeze(dim)
+                grad_norm1_x1 = (
+                    grad_norm1.unsqueeze(dim)
+                    / rt.where(spread_norm1_above, norm1.unsqueeze(dim), 1)
+                    * x1
+                )
+                grad_x1 = (
+                    rt.where(spread_norm1_above, grad_norm1_x1, 0)
+                    + G_over_norm1_norm2 * x2
+                )
         if ctx.needs_input_grad[1]:
             norm2_above = norm2 >= eps
-            grad_norm2 = rt.where(
-                norm2_above,
-                minus_G_output / torch.where(norm2_above, clamped_norm2, 1),
-                0,
-            )
-            spread_norm2_above = norm2_above.unsqueeze(dim)
-            grad_norm2_x2 = (
-                grad_norm2.unsqueeze(dim)
-                / rt.where(spread_norm2_above, norm2.unsqueeze(dim), 1)
-                * x2
-            )
-            grad_x2 = (
-                rt.where(spread_norm2_above, grad_norm2_x2, 0) + G_over_norm1_norm2 * x1
-            )
+            if first_order:
+                grad_norm2 = rt.where(norm2_above, minus_G_output / clamped_norm2, 0)
+                grad_norm2_x2 = grad_norm2.unsqueeze(dim) / norm2.unsqueeze(dim) * x2
+                grad_x2 = rt.where(
+                    norm2_above.unsqueeze(dim), grad_norm2_x2, 0
+                ).addcmul_(G_over_norm1_norm2, x1)
+            else:
+                grad_norm2 = rt.where(
+                    norm2_above,
+                    minus_G_output / torch.where(norm2_above, clamped_norm2, 1),
+                    0,
+                )
+                spread_norm2_above = norm2_above.unsqueeze(dim)
+                grad_norm2_x2 = (
+                    grad_norm2.unsqueeze(dim)
+                    / rt.where(spread_norm2_above, norm2.unsqueeze(dim), 1)
+                    * x2
+                )
+                grad_x2 = (
+                    rt.where(spread_norm2_above, grad_norm2_x2, 0)
+                    + G_over_norm1_norm2 * x1
+                )
         return grad_x1, grad_x2, None, None
 
 

@@ -108,23 +108,38 @@ class _CrossAttention(Function):
         memory_shape = memory.shape
         Wo_shape = Wo.shape
         Wq_shape = Wq.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
-        if rt.compiles() or rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.compiles() or rt.unrecorded(G)
+        needs = ctx.needs_input_grad
+        needs_flat_memory = needs[3] or needs[4]
+        needs_grad_V = needs[1] or needs[4]
+        needs_grad_K = needs[1] or needs[3]
+        needs_grad_Q = needs[0] or needs[2]
+        needs_grad_S = needs_grad_Q or needs_grad_K
+        needs_V = needs_grad_S or needs[5]
+        needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
+        if first_order:
             given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
-            needs = ctx.needs_input_grad
-            needs_grad_V = needs[1] or needs[4]
-            needs_grad_K = needs[1] or needs[3]
-            needs_grad_Q = needs[0] or needs[2]
-            needs_flat_memory = needs[3] or needs[4]
-            needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
-            b_size = math.prod(b_shape)
-            G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
+        else:
+            x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
+        b_size = math.prod(b_shape)
+        if not first_order:
+            x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
+            memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
+        G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
+        if not first_order:
+            Q = x @ Wq.mT  # Q[*b,i,d]
+            K = memory @ Wk.mT  # K[*b,j,d]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq_shape[0])  # S[*b,i,j]
+            P = rt.softmax(S, 2)  # P[*b,i,j]
+        if needs_grads:
+            grad_context = G @ Wo  # grad_context[*b,i,e]
+        if first_order:
             if needs_grads:
-                grad_context = G @ Wo  # grad_context[*b,i,e]
                 one_over_Wq = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
                 grads = rt.attention_backward(
                     grad_context, Q, K, V, context, kept, one_over_Wq, None
@@ -147,58 +162,34 @@ class _CrossAttention(Function):
                 grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
             if needs[3]:
                 grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_memory
-            if needs[4]:
-                grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
-            if needs[5]:
-                grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
-            return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
-        needs = ctx.needs_input_grad
-        needs_flat_memory = needs[3] or needs[4]
-        needs_grad_V = needs[1] or needs[4]
-        needs_grad_K = needs[1] or needs[3]
-        needs_grad_Q = needs[0] or needs[2]
-        needs_grad_S = needs_grad_Q or needs_grad_K
-        needs_V = needs_grad_S or needs[5]
-        needs_grad_context = needs_grad_S or needs_grad_V
-        b_size = math.prod(b_shape)
-        x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
-        memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
-        G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
-        Q = x @ Wq.mT  # Q[*b,i,d]
-        K = memory @ Wk.mT  # K[*b,j,d]
-        S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
-        P = rt.softmax(S, 2)  # P[*b,i,j]
-        if needs_grad_context:
-            grad_context = G @ Wo  # grad_context[*b,i,e]
-        if needs_V:
-            V = memory @ Wv.mT  # V[*b,j,e]
-        if needs_grad_S:
-            grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
-        if needs_grad_Q:
-            grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
-        if needs_grad_K:
-            grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
-        if needs_grad_V:
-            grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]
-        if needs_flat_memory:
-            flat_memory = rt.flatten(memory, 0, 1)
-        if needs[0]:
-            grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
-        if needs[1]:
-            grad_memory = (grad_K.to(low) @ Wk + grad_V @ Wv).reshape(memory_shape)
-        if needs[2]:
-            grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ rt.flatten(x, 0, 1)
-        if needs[3]:
-            grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_memory
+        else:
+            if needs_V:
+                V = memory @ Wv.mT  # V[*b,j,e]
+            if needs_grad_S:
+                grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
+                wide_grad_P = grad_P.to(wide)
+                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
+            if needs_grad_Q:
+                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq_shape[0])
+            if needs_grad_K:
+                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq_shape[0])
+            if needs_grad_V:
+                grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]
+            if needs_flat_memory:
+                flat_memory = rt.flatten(memory, 0, 1)
+            if needs[0]:
+                grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
+            if needs[1]:
+                grad_memory = (grad_K.to(low) @ Wk + grad_V @ Wv).reshape(memory_shape)
+            if needs[2]:
+                grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ rt.flatten(x, 0, 1)
+            if needs[3]:
+                grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_memory
         if needs[4]:
             grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
         if needs[5]:
-            context = P.to(low) @ V  # context[*b,i,e]
+            if not first_order:
+                context = P.to(low) @ V  # context[*b,i,e]
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 

@@ -102,60 +102,14 @@ class _CrossEntropy(Function):
         weight_shape = ctx.weight_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
+        first_order = G_F is None and rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             weight, F, G = rt.widened(weight, F, G)
-            q_size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], q_size))
-            G = G.reshape((input_shape[0], q_size))
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            flat_target = masked_target.flatten()
-            label_smoothing_G = -(1 - label_smoothing) * G
-            spread_target2 = target_differs.unsqueeze(1)
-            minus_label_smoothing = -label_smoothing
-            if ctx.needs_input_grad[0]:
-                G_weight = (
-                    label_smoothing_G
-                    if weight is None
-                    else label_smoothing_G
-                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-                )
-                spread_G_weight = G_weight.unsqueeze(1)
-                full_weight = (
-                    G.new_full((), 1).expand(weight_shape) if weight is None else weight
-                )
-                label_smoothing_over_F = (
-                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
-                )
-                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
-                scatter_add = rt.scatter_add_(
-                    label_smoothing_G2, 1, spread_target, spread_G_weight
-                )
-                grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
-                ).reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
-                    0,
-                ).reshape((target.shape[0] * target.shape[1],))
-                masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
-                sum_of_F = (
-                    torch.where(spread_target2, F, 0).mul_(masked_G).sum((0, 2))
-                    if label_smoothing != 0
-                    else None
-                )
-                grad_weight = (
-                    minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_F
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((F.shape[1],))
-                ).index_add(0, flat_target, masked_G_F_at_target)
-            return grad_input, None, grad_weight, None, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
+        else:
+            if G is None:
+                G = G_F.new_zeros(ctx.output_shape)
+            weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         q_size = math.prod(q_shape)
         target = target.reshape((input_shape[0], q_size))
         G = G.reshape((input_shape[0], q_size))
@@ -177,20 +131,32 @@ class _CrossEntropy(Function):
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
-            G_weight_by_target = rt.scatter_add(
-                minus_label_smoothing
-                * full_weight.unsqueeze(1)
-                / F.shape[1]
-                * G.unsqueeze(1),
-                1,
-                spread_target,
-                spread_G_weight,
-            )
-            grad_F = rt.add_cotangent(
-                torch.where(spread_target2, G_weight_by_target, 0), G_F
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
+            if first_order:
+                label_smoothing_over_F = (
+                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
+                )
+                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
+                scatter_add = rt.scatter_add_(
+                    label_smoothing_G2, 1, spread_target, spread_G_weight
+                )
+                grad_input = rt.keep_where_(
+                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
+                ).reshape(input_shape)
+            else:
+                G_weight_by_target = rt.scatter_add(
+                    minus_label_smoothing
+                    * full_weight.unsqueeze(1)
+                    / F.shape[1]
+                    * G.unsqueeze(1),
+                    1,
+                    spread_target,
+                    spread_G_weight,
+                )
+                grad_F = rt.add_cotangent(
+                    torch.where(spread_target2, G_weight_by_target, 0), G_F
+                )
+                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+                grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             masked_G_F_at_target = torch.where(
                 target_differs,
@@ -199,7 +165,7 @@ class _CrossEntropy(Function):
             ).reshape((target.shape[0] * target.shape[1],))
             masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
             sum_of_masked_G = (
-                (masked_G * torch.where(spread_target2, F, 0)).sum((0, 2))
+                reuse.mul(torch.where(spread_target2, F, 0), masked_G).sum((0, 2))
                 if label_smoothing != 0
                 else None
             )

@@ -108,19 +108,27 @@ class _CrossEntropyProbabilities(Function):
         input_shape = ctx.input_shape
         target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
+        first_order = G_F is None and rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             target, weight, F, G = rt.widened(target, weight, F, G)
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
-            G = G.expand(loss_shape)
-            q_size = math.prod(q_shape)
-            G = G.reshape((input_shape[0], q_size))
-            one_minus_label_smoothing = 1 - label_smoothing
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                target = target.reshape((input_shape[0], input_shape[1], q_size))
-                label_smoothing_plus_label_smoothing = (
-                    one_minus_label_smoothing * target
-                ).add_(label_smoothing / (target.shape[1] or math.nan))
-            if ctx.needs_input_grad[0]:
+        else:
+            if G is None:
+                G = G_F.new_zeros(ctx.output_shape)
+            target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
+        q_size = math.prod(q_shape)
+        G = G.reshape((input_shape[0], q_size))
+        one_minus_label_smoothing = 1 - label_smoothing
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            target = target.reshape((input_shape[0], input_shape[1], q_size))
+            label_smoothing_plus_label_smoothing = reuse.add(
+                one_minus_label_smoothing * target,
+                label_smoothing / (target.shape[1] or math.nan),
+            )
+        if ctx.needs_input_grad[0]:
+            if first_order:
                 grad_F = (
                     -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
                     if weight is None
@@ -129,66 +137,33 @@ class _CrossEntropyProbabilities(Function):
                     )
                 )
                 grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                label_smoothing_weight = (
-                    -one_minus_label_smoothing * G.unsqueeze(1) * F
+            else:
+                grad_F = (
+                    rt.add_cotangent(
+                        -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
+                    )
                     if weight is None
-                    else (
-                        -one_minus_label_smoothing
-                        * weight.unsqueeze(1)
+                    else rt.add_cotangent(
+                        (-weight).unsqueeze(1)
                         * G.unsqueeze(1)
-                    ).mul_(F)
+                        * label_smoothing_plus_label_smoothing,
+                        G_F,
+                    )
                 )
-                grad_target = label_smoothing_weight.reshape(target_shape)
-            if ctx.needs_input_grad[2]:
-                grad_weight = (
-                    -(G.unsqueeze(1) * F)
-                    .mul_(label_smoothing_plus_label_smoothing)
-                    .sum((0, 2))
-                )
-            return grad_input, grad_target, grad_weight, None, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        q_size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], q_size))
-        one_minus_label_smoothing = 1 - label_smoothing
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], q_size))
-            label_smoothing_plus_label_smoothing = (
-                one_minus_label_smoothing * target
-                + label_smoothing / (target.shape[1] or math.nan)
-            )
-        if ctx.needs_input_grad[0]:
-            grad_F = (
-                rt.add_cotangent(
-                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
-                )
-                if weight is None
-                else rt.add_cotangent(
-                    (-weight).unsqueeze(1)
-                    * G.unsqueeze(1)
-                    * label_smoothing_plus_label_smoothing,
-                    G_F,
-                )
-            )
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
+                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+                grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[1]:
             label_smoothing_weight = (
                 -one_minus_label_smoothing * G.unsqueeze(1) * F
                 if weight is None
-                else -one_minus_label_smoothing
-                * weight.unsqueeze(1)
-                * G.unsqueeze(1)
-                * F
+                else reuse.mul(
+                    -one_minus_label_smoothing * weight.unsqueeze(1) * G.unsqueeze(1), F
+                )
             )
             grad_target = label_smoothing_weight.reshape(target_shape)
         if ctx.needs_input_grad[2]:
-            grad_weight = -(
-                G.unsqueeze(1) * F * label_smoothing_plus_label_smoothing
+            grad_weight = -reuse.mul(
+                G.unsqueeze(1) * F, label_smoothing_plus_label_smoothing
             ).sum((0, 2))
         return grad_input, grad_target, grad_weight, None, None
 

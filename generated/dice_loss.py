@@ -91,17 +91,30 @@ class _DiceLoss(Function):
         input_shape = input.shape
         target_shape = target.shape
         grad_input = grad_target = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             input, target, u, both, G = rt.widened(input, target, u, both, G)
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
-            G = G.expand(loss_shape)
-            q_size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], q_size))
+        else:
+            input, target, G = rt.widened(input, target, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
+        q_size = math.prod(q_shape)
+        input = input.reshape((input_shape[0], q_size))
+        if first_order:
             both_plus_smooth = both + smooth
             grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
-            probability = input.sigmoid()  # probability[n,*q]
-            twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
+        else:
+            target = target.reshape((input_shape[0], q_size))
+        probability = input.sigmoid()  # probability[n,*q]
+        if not first_order:
+            found = (target * probability).sum(1)  # found[n]
+            both = target.sum(1) + probability.sum(1)  # both[n]
+            both_plus_smooth = both + smooth
+            grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
+        twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
+        if ctx.needs_input_grad[0]:
+            if first_order:
                 target = target.reshape((input_shape[0], q_size))
                 grad_both_plus_G_target = torch.addcmul(
                     grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
@@ -111,32 +124,15 @@ class _DiceLoss(Function):
                     probability,
                     grad_input=grad_both_plus_G_target,
                 ).reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                grad_target = (
-                    grad_both.unsqueeze(1) - probability.mul_(twice_G_over_both)
-                ).reshape(target_shape)
-            return grad_input, grad_target, None, None
-        input, target, G = rt.widened(input, target, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
-        target = target.reshape((input_shape[0], q_size))
-        probability = input.sigmoid()  # probability[n,*q]
-        found = (target * probability).sum(1)  # found[n]
-        both = target.sum(1) + probability.sum(1)  # both[n]
-        both_plus_smooth = both + smooth
-        grad_both = G * (2 * found + smooth) / both_plus_smooth.square()  # grad_both[n]
-        twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            grad_input = (
-                probability
-                * (1 - probability)
-                * (grad_both.unsqueeze(1) - twice_G_over_both * target)
-            ).reshape(input_shape)
+            else:
+                grad_input = (
+                    probability
+                    * (1 - probability)
+                    * (grad_both.unsqueeze(1) - twice_G_over_both * target)
+                ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_target = (
-                grad_both.unsqueeze(1) - twice_G_over_both * probability
+                grad_both.unsqueeze(1) - reuse.mul(probability, twice_G_over_both)
             ).reshape(target_shape)
         return grad_input, grad_target, None, None
 

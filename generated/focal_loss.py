@@ -115,49 +115,13 @@ class _FocalLoss(Function):
         input_shape = ctx.input_shape
         loss_shape = target.shape
         grad_input = grad_weight = None
-        if G_F is None and rt.unrecorded(G):
+        first_order = G_F is None and rt.unrecorded(G)
+        if first_order:
             weight, F, G = rt.widened(weight, F, G)
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
-            G = G.expand(loss_shape)
-            q_size = math.prod(q_shape)
-            target = target.reshape((input_shape[0], q_size))
-            G = G.reshape((input_shape[0], q_size))
-            right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-            minus_expm1_right = -right.expm1()
-            right_to_gamma = minus_expm1_right**gamma
-            flat_target = target.flatten()
-            if ctx.needs_input_grad[0]:
-                right_exp_right = (
-                    gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-                    if gamma != 0
-                    else G.new_zeros(()).expand(target.shape)
-                )
-                G_weight = (
-                    G
-                    if weight is None
-                    else G
-                    * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
-                )
-                grad_right = G_weight * (right_exp_right - right_to_gamma)
-                scatter_add = rt.scatter_add_(
-                    G.new_zeros(F.shape),
-                    1,
-                    target.unsqueeze(1),
-                    grad_right.unsqueeze(1),
-                )
-                scatter_add_through_log_softmax = rt.log_softmax_backward(
-                    scatter_add, F, 1
-                )
-                grad_input = scatter_add_through_log_softmax.reshape(input_shape)
-            if ctx.needs_input_grad[2]:
-                count = target.shape[0] * target.shape[1]
-                grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-                    0, flat_target, (G * right * right_to_gamma).reshape((count,))
-                )
-            return grad_input, None, grad_weight, None, None
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
-        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
+        else:
+            if G is None:
+                G = G_F.new_zeros(ctx.output_shape)
+            weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
         q_size = math.prod(q_shape)
@@ -179,15 +143,24 @@ class _FocalLoss(Function):
                 else G
                 * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
             )
-            G_weight_right = G_weight * (right_exp_right - right_to_gamma)
-            G_weight_by_target = rt.scatter_add(
-                G.new_zeros(F.shape),
-                1,
-                target.unsqueeze(1),
-                G_weight_right.unsqueeze(1),
-            )
-            grad_F = rt.add_cotangent(G_weight_by_target, G_F)
-            grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_right = G_weight * (right_exp_right - right_to_gamma)
+            if first_order:
+                scatter_add = rt.scatter_add_(
+                    G.new_zeros(F.shape),
+                    1,
+                    target.unsqueeze(1),
+                    grad_right.unsqueeze(1),
+                )
+                grad_F_minus_grad_F = rt.log_softmax_backward(scatter_add, F, 1)
+            else:
+                G_weight_by_target = rt.scatter_add(
+                    G.new_zeros(F.shape),
+                    1,
+                    target.unsqueeze(1),
+                    grad_right.unsqueeze(1),
+                )
+                grad_F = rt.add_cotangent(G_weight_by_target, G_F)
+                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
             grad_input = grad_F_minus_grad_F.reshape(input_shape)
         if ctx.needs_input_grad[2]:
             count = target.shape[0] * target.shape[1]

@@ -70,20 +70,20 @@ class _Glu(Function):
         q_shape = ctx.q_shape
         input_shape = input.shape
         input, G = rt.widened(input, G)
+        first_order = rt.unrecorded(G)
         p_size = math.prod(p_shape)
         q_size = math.prod(q_shape)
         input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
         G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
         halves = input  # halves[*p,t,k,*q]
-        if rt.unrecorded(G):
-            G_through_glu = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
-            grad_input = G_through_glu.reshape(input_shape)
-            return grad_input, None
-        sigmoid_halves = halves.select(1, 1).sigmoid()
-        output = halves.select(1, 0) * sigmoid_halves
-        grad_halves = torch.stack(
-            (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
-        )
+        if first_order:
+            grad_halves = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+        else:
+            sigmoid_halves = halves.select(1, 1).sigmoid()
+            output = halves.select(1, 0) * sigmoid_halves
+            grad_halves = torch.stack(
+                (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
+            )
         grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 

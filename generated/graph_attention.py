@@ -107,143 +107,113 @@ class _GraphAttention(Function):
         negative_slope = ctx.negative_slope
         att_source_shape = att_source.shape
         x_shape = x.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.unrecorded(G)
+        if first_order:
             x, weight = rt.cast(low, x, weight)
             given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
             att_source, att_target, output, projected, scores, G = given
-            scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
+            a = torch.ops.aten.leaky_relu_backward(
                 scores, scores, negative_slope, False
             )
-            extreme_scores_by_target = G.new_full(
+            extreme_a_by_target = G.new_full(
                 (x_shape[0], att_source_shape[0]), -math.inf
-            ).scatter_reduce(
-                0,
-                target.unsqueeze(1).expand(scores.shape),
-                scores_through_leaky_relu,
-                "amax",
+            ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), a, "amax")
+        else:
+            x, weight, output = rt.cast(low, x, weight, output)
+            att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
+            projected = rt.unflatten(
+                x @ weight.mT, 1, (att_source_shape[0], att_source_shape[1])
             )
-            masked_target = torch.where(
-                extreme_scores_by_target.isfinite(), extreme_scores_by_target, 0
-            )
-            exp_scores = (
-                scores_through_leaky_relu - masked_target.index_select(0, target)
-            ).exp()
-            zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
-            lse = masked_target + zeros_like_x.index_add(0, target, exp_scores).log()
-            G_at_target = rt.unflatten(
-                G, 1, (att_source_shape[0], att_source_shape[1])
-            ).index_select(0, target)
-            exp_scores_with_lse = (
-                scores_through_leaky_relu - lse.index_select(0, target)
-            ).exp()
             projected_at_source = projected.index_select(0, source)
-            split_output = rt.unflatten(
-                output, 1, (att_source_shape[0], att_source_shape[1])
+            wide_projected = projected_at_source.to(wide)
+            projected_at_target = projected.index_select(0, target).to(wide)
+            scores = (att_source * wide_projected).sum(2) + (
+                att_target * projected_at_target
+            ).sum(2)
+            scores_positive = scores > 0
+            a = rt.where(scores_positive, scores, negative_slope * scores)  # a[k,h]
+            spread_target = target.unsqueeze(1).expand(
+                (source.shape[0], att_source_shape[0])
             )
-            grad_a = exp_scores_with_lse * (
+            extreme_a_by_target = G.new_full(
+                (x_shape[0], att_source_shape[0]), -math.inf
+            ).scatter_reduce(0, spread_target, a, "amax")
+        masked_target = torch.where(
+            extreme_a_by_target.isfinite(), extreme_a_by_target, 0
+        )
+        exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
+        zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
+        lse = (
+            masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
+        )
+        G_at_target = rt.unflatten(
+            G, 1, (att_source_shape[0], att_source_shape[1])
+        ).index_select(0, target)
+        exp_a = (a - lse.index_select(0, target)).exp()
+        if first_order:
+            projected_at_source = projected.index_select(0, source)
+        split_output = rt.unflatten(
+            output, 1, (att_source_shape[0], att_source_shape[1])
+        )
+        if first_order:
+            grad_a = exp_a * (
                 projected_at_source - split_output.index_select(0, target)
             ).mul_(G_at_target).sum(2)
             grad_scores = torch.ops.aten.leaky_relu_backward(
                 grad_a, scores, negative_slope, False
             )
+        else:
+            grad_a = exp_a * (
+                G_at_target
+                * (projected_at_source - split_output.index_select(0, target)).to(wide)
+            ).sum(2)
+            grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                att_target_grad_scores = att_target.unsqueeze(
-                    2
-                ) * grad_scores.mT.unsqueeze(1)
+                zeros_like_x_with_G = G.new_zeros(
+                    (x_shape[0], att_source_shape[0], att_source_shape[1])
+                )
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(
+                1
+            )
+            if first_order:
                 att_source_plus_scores_G_at_target = (
                     att_source * grad_scores.unsqueeze(2)
-                ).addcmul_(exp_scores_with_lse.unsqueeze(2), G_at_target)
+                ).addcmul_(exp_a.unsqueeze(2), G_at_target)
                 grad_projected = (
                     G.new_zeros(projected.shape)
                     .index_add_(0, source, att_source_plus_scores_G_at_target)
                     .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
                 )
-                flat_grad_projected = rt.flatten(grad_projected, 1, 2)
-            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                spread_grad_scores = grad_scores.unsqueeze(2)
-            if ctx.needs_input_grad[0]:
-                grad_x = flat_grad_projected.to(low) @ weight
-            if ctx.needs_input_grad[1]:
-                grad_weight = flat_grad_projected.mT.to(low) @ x
+            else:
+                exp_a_G_at_target = exp_a.unsqueeze(2) * G_at_target
+                grad_projected = zeros_like_x_with_G.index_add(
+                    0, source, att_source * grad_scores.unsqueeze(2) + exp_a_G_at_target
+                ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
+            flat_grad_projected = rt.flatten(grad_projected, 1, 2)
+        if first_order and (ctx.needs_input_grad[2] or ctx.needs_input_grad[3]):
+            spread_grad_scores = grad_scores.unsqueeze(2)
+        if ctx.needs_input_grad[0]:
+            grad_x = flat_grad_projected.to(low) @ weight
+        if ctx.needs_input_grad[1]:
+            grad_weight = flat_grad_projected.mT.to(low) @ x
+        if first_order:
             if ctx.needs_input_grad[2]:
                 grad_att_source = projected_at_source.mul_(spread_grad_scores).sum(0)
             if ctx.needs_input_grad[3]:
                 grad_att_target = (
                     projected.index_select(0, target).mul_(spread_grad_scores).sum(0)
                 )
-            return (
-                grad_x,
-                grad_weight,
-                grad_att_source,
-                grad_att_target,
-                None,
-                None,
-                None,
-            )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        x, weight, output = rt.cast(low, x, weight, output)
-        att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
-        projected = rt.unflatten(
-            x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
-        )
-        projected_at_source = projected.index_select(0, source)
-        wide_projected = projected_at_source.to(wide)
-        projected_at_target = projected.index_select(0, target).to(wide)
-        scores = (att_source * wide_projected).sum(2) + (
-            att_target * projected_at_target
-        ).sum(2)
-        scores_positive = scores > 0
-        a = rt.where(scores_positive, scores, negative_slope * scores)  # a[k,h]
-        spread_target = target.unsqueeze(1).expand(
-            (source.shape[0], att_source.shape[0])
-        )
-        extreme_a_by_target = G.new_full(
-            (x.shape[0], att_source.shape[0]), -math.inf
-        ).scatter_reduce(0, spread_target, a, "amax")
-        masked_target = torch.where(
-            extreme_a_by_target.isfinite(), extreme_a_by_target, 0
-        )
-        exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
-        zeros_like_x = G.new_zeros((x.shape[0], att_source.shape[0]))
-        lse = (
-            masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
-        )
-        G_at_target = rt.unflatten(
-            G, 1, (att_source.shape[0], att_source.shape[1])
-        ).index_select(0, target)
-        exp_a = (a - lse.index_select(0, target)).exp()
-        split_output = rt.unflatten(
-            output, 1, (att_source.shape[0], att_source.shape[1])
-        )
-        grad_a = exp_a * (
-            G_at_target
-            * (projected_at_source - split_output.index_select(0, target)).to(wide)
-        ).sum(2)
-        grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            zeros_like_x_with_G = G.new_zeros(
-                (x.shape[0], att_source.shape[0], att_source.shape[1])
-            )
-            att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(
-                1
-            )
-            exp_a_G_at_target = exp_a.unsqueeze(2) * G_at_target
-            grad_projected = zeros_like_x_with_G.index_add(
-                0, source, att_source * grad_scores.unsqueeze(2) + exp_a_G_at_target
-            ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
-            flat_grad_projected = rt.flatten(grad_projected, 1, 2)
-        if ctx.needs_input_grad[0]:
-            grad_x = flat_grad_projected.to(low) @ weight
-        if ctx.needs_input_grad[1]:
-            grad_weight = flat_grad_projected.mT.to(low) @ x
-        if ctx.needs_input_grad[2]:
-            grad_att_source = (grad_scores.unsqueeze(2) * wide_projected).sum(0)
-        if ctx.needs_input_grad[3]:
-            grad_att_target = (grad_scores.unsqueeze(2) * projected_at_target).sum(0)
+        else:
+            if ctx.needs_input_grad[2]:
+                grad_att_source = (grad_scores.unsqueeze(2) * wide_projected).sum(0)
+            if ctx.needs_input_grad[3]:
+                grad_att_target = (grad_scores.unsqueeze(2) * projected_at_target).sum(
+                    0
+                )
         return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 

@@ -101,10 +101,10 @@ class _GroupedQueryAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, kept = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
             split_G = rt.unflatten(
@@ -150,8 +150,6 @@ class _GroupedQueryAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = grads[2].sum(-3)
             return grad_query, grad_key, grad_value
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         flat_query = rt.flatten(
             rt.unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),

@@ -81,10 +81,11 @@ class _GruCell(Function):
         if G is None:
             return (None,) * 6
         input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.unrecorded(G)
+        if first_order:
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
             update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
@@ -128,73 +129,55 @@ class _GruCell(Function):
                     ),
                     1,
                 )
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                flat_grad_a = rt.flatten(grad_a, 1, 2)
-            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-                flat_grad_s = rt.flatten(grad_s, 1, 2)
-            if ctx.needs_input_grad[0]:
-                grad_input = flat_grad_a.to(low) @ w_ih
-            if ctx.needs_input_grad[1]:
-                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
-            if ctx.needs_input_grad[2]:
-                grad_w_ih = flat_grad_a.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
-            if ctx.needs_input_grad[4]:
-                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-            if ctx.needs_input_grad[5]:
-                grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
-            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-        hx, G = rt.cast(wide, hx, G)
-        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-        a = (
-            input_w_ih
-            if b_ih is None
-            else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
-        )
-        low_hx = hx.to(low)
-        low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
-        s = (
-            low_hx_w_hh
-            if b_hh is None
-            else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
-        )
-        update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
-        one_minus_update = 1 - update
-        grad_new = G * one_minus_update  # grad_new[n,j]
-        reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
-        wide_s = s.select(1, 2).to(wide)
-        new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
-        one_minus_new = 1 - new.square()
-        grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
-        one_minus_reset = 1 - reset
-        grad_update = G * (hx - new)  # grad_update[n,j]
-        grad_reset_reset = grad_reset * reset * one_minus_reset
-        grad_update_update = grad_update * update * one_minus_update
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[4]
-        ):
-            grad_a = torch.stack(
-                (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
+        else:
+            input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
+            hx, G = rt.cast(wide, hx, G)
+            input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
+            a = (
+                input_w_ih
+                if b_ih is None
+                else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
             )
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-            or ctx.needs_input_grad[5]
-        ):
-            grad_s = torch.stack(
-                (
-                    grad_reset_reset,
-                    grad_update_update,
-                    grad_new * reset * one_minus_new,
-                ),
-                1,
+            low_hx = hx.to(low)
+            low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
+            s = (
+                low_hx_w_hh
+                if b_hh is None
+                else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
             )
+            update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
+            one_minus_update = 1 - update
+            grad_new = G * one_minus_update  # grad_new[n,j]
+            reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
+            wide_s = s.select(1, 2).to(wide)
+            new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
+            one_minus_new = 1 - new.square()
+            grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
+            one_minus_reset = 1 - reset
+            grad_update = G * (hx - new)  # grad_update[n,j]
+            grad_reset_reset = grad_reset * reset * one_minus_reset
+            grad_update_update = grad_update * update * one_minus_update
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[2]
+                or ctx.needs_input_grad[4]
+            ):
+                grad_a = torch.stack(
+                    (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
+                )
+            if (
+                ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+                or ctx.needs_input_grad[5]
+            ):
+                grad_s = torch.stack(
+                    (
+                        grad_reset_reset,
+                        grad_update_update,
+                        grad_new * reset * one_minus_new,
+                    ),
+                    1,
+                )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
@@ -202,11 +185,17 @@ class _GruCell(Function):
         if ctx.needs_input_grad[0]:
             grad_input = flat_grad_a.to(low) @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
+            if first_order:
+                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
+            else:
+                grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
         if ctx.needs_input_grad[2]:
             grad_w_ih = flat_grad_a.mT.to(low) @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
+            if first_order:
+                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
+            else:
+                grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
         if ctx.needs_input_grad[4]:
             grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if ctx.needs_input_grad[5]:

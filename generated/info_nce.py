@@ -107,10 +107,10 @@ class _InfoNce(Function):
         temperature = ctx.temperature
         reduction = ctx.reduction
         loss_shape = (query.shape[0],)
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_positive_key = None
         if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(wide, query, positive_key, similarity, G)
             query, positive_key, similarity, G = given
             G = G / math.prod(loss_shape) if reduction == "mean" else G
@@ -144,8 +144,6 @@ class _InfoNce(Function):
                     .mul_(rsqrt_positive_key)
                 )
             return grad_query, grad_positive_key, None, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)

@@ -72,20 +72,36 @@ class _LinearAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, state, total = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             value, state = rt.cast(low, value, state)
             query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
+        else:
+            value = rt.cast(low, value)[0]
+            query, key, output, G = rt.cast(wide, query, key, output, G)
+            exp_clamped_query = query.clamp(max=0).exp()
+            query_positive = query > 0
+            phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
+            exp_clamped_key = key.clamp(max=0).exp()
+            key_positive = key > 0
+            psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
+            sum_of_psi = psi.sum(-2, keepdim=True)
+            total = (phi * sum_of_psi).sum(-1)  # total[*b,i]
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
+        if first_order:
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
             if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
                 phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
-                grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
-            if ctx.needs_input_grad[0]:
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+        if ctx.needs_input_grad[0]:
+            if first_order:
                 G_state_over_total = (
                     (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
                 )
@@ -95,45 +111,23 @@ class _LinearAttention(Function):
                 grad_query = torch.ops.aten.elu_backward(
                     grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
                 )
-            if ctx.needs_input_grad[1]:
-                grad_psi = (
-                    (value @ grad_state.mT)
-                    .to(wide)
-                    .add_(phi.mul_(grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2))
-                )
+            else:
+                state = psi.mT.to(low) @ value  # state[*b,d,e]
+                grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
+                    G.to(low) @ state.mT
+                ).to(wide) / total.unsqueeze(-1)
+                grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
+        if ctx.needs_input_grad[1]:
+            grad_psi = reuse.add(
+                (value @ grad_state.mT).to(wide),
+                reuse.mul(phi, grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2),
+            )
+            if first_order:
                 grad_key = torch.ops.aten.elu_backward(
                     grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
                 )
-            if ctx.needs_input_grad[2]:
-                grad_value = psi.to(low) @ grad_state
-            return grad_query, grad_key, grad_value
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        value = rt.cast(low, value)[0]
-        query, key, output, G = rt.cast(wide, query, key, output, G)
-        exp_clamped_query = query.clamp(max=0).exp()
-        query_positive = query > 0
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
-        exp_clamped_key = key.clamp(max=0).exp()
-        key_positive = key > 0
-        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
-        sum_of_psi = psi.sum(-2, keepdim=True)
-        total = (phi * sum_of_psi).sum(-1)  # total[*b,i]
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
-        if ctx.needs_input_grad[0]:
-            state = psi.mT.to(low) @ value  # state[*b,d,e]
-            grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
-                G.to(low) @ state.mT
-            ).to(wide) / total.unsqueeze(-1)
-            grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
-        if ctx.needs_input_grad[1]:
-            grad_psi = (value @ grad_state.mT).to(wide) + (
-                grad_total.unsqueeze(-1) * phi
-            ).sum(-2).unsqueeze(-2)
-            grad_key = grad_psi * rt.where(key_positive, 1, exp_clamped_key)
+            else:
+                grad_key = grad_psi * rt.where(key_positive, 1, exp_clamped_key)
         if ctx.needs_input_grad[2]:
             grad_value = psi.to(low) @ grad_state
         return grad_query, grad_key, grad_value

@@ -107,19 +107,34 @@ class _LinearCrossEntropy(Function):
         label_smoothing = ctx.label_smoothing
         weight_shape = (linear_weight.shape[0],)
         linear_weight_shape = linear_weight.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.unrecorded(G)
+        if first_order:
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
             label_smoothing_over_linear_weight = -label_smoothing / (
                 linear_weight_shape[0] or math.nan
             )
-            target_differs = target != ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
-            spread_target2 = target_differs.unsqueeze(1)
+        else:
+            given = rt.cast(low, input, linear_weight, linear_bias)
+            input, linear_weight, linear_bias = given
+            weight, G = rt.cast(wide, weight, G)
+            X = (
+                input @ linear_weight.mT
+                if linear_bias is None
+                else input @ linear_weight.mT + linear_bias
+            )
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        if not first_order:
+            label_smoothing_over_linear_weight = -label_smoothing / (
+                linear_weight_shape[0] or math.nan
+            )
+        spread_target = masked_target.unsqueeze(1)
+        spread_target2 = target_differs.unsqueeze(1)
+        if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
             if (
                 ctx.needs_input_grad[0]
@@ -143,108 +158,60 @@ class _LinearCrossEntropy(Function):
                     torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
                     spread_target2,
                 )
-            if ctx.needs_input_grad[0]:
-                grad_input = grad_X.to(low) @ linear_weight
-            if ctx.needs_input_grad[1]:
-                grad_linear_weight = grad_X.mT.to(low) @ input
-            if ctx.needs_input_grad[3]:
-                grad_linear_bias = grad_X.sum(0)
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
             if ctx.needs_input_grad[4]:
-                masked_G_F_at_target = torch.where(
-                    target_differs,
-                    label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+            if (
+                ctx.needs_input_grad[0]
+                or ctx.needs_input_grad[1]
+                or ctx.needs_input_grad[3]
+            ):
+                weight_at_target = (
+                    None if weight is None else weight.index_select(0, masked_target)
+                )
+                full_weight = (
+                    G.new_full((), 1, dtype=wide).expand(weight_shape)
+                    if weight is None
+                    else weight
+                )
+                full_weight_minus_label_smoothing = (
+                    label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                    if weight is None
+                    else label_smoothing * full_weight.mean()
+                    - label_smoothing_minus_one * weight_at_target
+                )
+                spread_label_smoothing = (
+                    label_smoothing_G.unsqueeze(1)
+                    if weight is None
+                    else (label_smoothing_G * weight_at_target).unsqueeze(1)
+                )
+                softmax_wide_X = (
+                    F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+                )
+                G_full_weight_wide_X = (
+                    G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
+                    if weight is None
+                    else G.unsqueeze(1)
+                    * full_weight_minus_label_smoothing.unsqueeze(1)
+                    * softmax_wide_X
+                )
+                G_plus_label_smoothing = (
+                    G_full_weight_wide_X
+                    + label_smoothing_over_linear_weight * G.unsqueeze(1)
+                    if weight is None
+                    else G_full_weight_wide_X
+                    + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
+                )
+                grad_X = torch.where(
+                    spread_target2,
+                    G_plus_label_smoothing.scatter_add(
+                        1, spread_target, spread_label_smoothing
+                    ),
                     0,
                 )
-                masked_F = torch.where(spread_target2, F, 0).mT.to(low)
-                masked_F_masked_G = (
-                    masked_F @ torch.where(target_differs, G, 0).to(low)
-                    if label_smoothing != 0
-                    else None
-                )
-                grad_weight = (
-                    label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
-                    if label_smoothing != 0
-                    else G.new_zeros(()).expand((linear_weight_shape[0],))
-                ).index_add(0, masked_target, masked_G_F_at_target)
-            return (
-                grad_input,
-                grad_linear_weight,
-                None,
-                grad_linear_bias,
-                grad_weight,
-                None,
-                None,
-            )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight, G = rt.cast(wide, weight, G)
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else input @ linear_weight.mT + linear_bias
-        )
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_over_linear_weight = -label_smoothing / (
-            linear_weight.shape[0] or math.nan
-        )
-        spread_target = masked_target.unsqueeze(1)
-        spread_target2 = target_differs.unsqueeze(1)
-        label_smoothing_minus_one = label_smoothing - 1
-        label_smoothing_G = label_smoothing_minus_one * G
-        wide_X = X.to(wide)
-        if ctx.needs_input_grad[4]:
-            F = torch.log_softmax(wide_X, 1)  # F[n,c]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
-            weight_at_target = (
-                None if weight is None else weight.index_select(0, masked_target)
-            )
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            full_weight_minus_label_smoothing = (
-                label_smoothing * full_weight.mean() - label_smoothing_minus_one
-                if weight is None
-                else label_smoothing * full_weight.mean()
-                - label_smoothing_minus_one * weight_at_target
-            )
-            spread_label_smoothing = (
-                label_smoothing_G.unsqueeze(1)
-                if weight is None
-                else (label_smoothing_G * weight_at_target).unsqueeze(1)
-            )
-            softmax_wide_X = (
-                F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-            )
-            G_full_weight_wide_X = (
-                G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
-                if weight is None
-                else G.unsqueeze(1)
-                * full_weight_minus_label_smoothing.unsqueeze(1)
-                * softmax_wide_X
-            )
-            G_plus_label_smoothing = (
-                G_full_weight_wide_X
-                + label_smoothing_over_linear_weight * G.unsqueeze(1)
-                if weight is None
-                else G_full_weight_wide_X
-                + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
-            )
-            grad_X = torch.where(
-                spread_target2,
-                G_plus_label_smoothing.scatter_add(
-                    1, spread_target, spread_label_smoothing
-                ),
-                0,
-            )
         if ctx.needs_input_grad[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if ctx.needs_input_grad[1]:
@@ -266,7 +233,7 @@ class _LinearCrossEntropy(Function):
             grad_weight = (
                 label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight.shape[0],))
+                else G.new_zeros(()).expand((linear_weight_shape[0],))
             ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,

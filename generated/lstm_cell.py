@@ -95,20 +95,22 @@ class _LstmCell(Function):
             enter,
             new,
         ) = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None
-        if rt.unrecorded(G_h, G_c):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+        first_order = rt.unrecorded(G_h, G_c)
+        needs = ctx.needs_input_grad
+        needs_grad_b_ih = needs[5] or needs[6]
+        needs_low_flat_grad_a2 = needs[3] or needs[4]
+        needs_low_flat_grad_a = needs[0] or needs[1]
+        needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
+        needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
+        reuse = rt.reuse(G_h, G_c) if first_order else torch.ops.aten
+        if first_order:
             given = rt.cast(wide, cx, c, leave, forget, enter, new, G_h, G_c)
             cx, c, leave, forget, enter, new, G_h, G_c = given
-            needs = ctx.needs_input_grad
-            needs_grad_b_ih = needs[5] or needs[6]
-            needs_low_flat_grad_a2 = needs[3] or needs[4]
-            needs_low_flat_grad_a = needs[0] or needs[1]
-            needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
-            needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
             tanh_c = c.tanh()
             grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
             if needs_grad_a:
@@ -120,81 +122,47 @@ class _LstmCell(Function):
                 grad_a = torch.stack(
                     (grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1
                 )
-            if needs_flat_grad_a:
-                flat_grad_a = rt.flatten(grad_a, 1, 2)
-            if needs_low_flat_grad_a:
-                low_flat_grad_a = flat_grad_a.to(low)
-            if needs_low_flat_grad_a2:
-                low_flat_grad_a2 = flat_grad_a.mT.to(low)
-            if needs_grad_b_ih:
-                grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-            if needs[0]:
-                grad_input = low_flat_grad_a @ w_ih
-            if needs[1]:
-                grad_hx = low_flat_grad_a @ w_hh
-            if needs[2]:
-                grad_cx = grad_c.mul_(forget)
-            if needs[3]:
-                grad_w_ih = low_flat_grad_a2 @ input
-            if needs[4]:
-                grad_w_hh = low_flat_grad_a2 @ hx
-            if needs[6]:
-                grad_b_hh = grad_b_ih
-                grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
-            if needs_grad_b_ih:
-                grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
-            return (
-                grad_input,
-                grad_hx,
-                grad_cx,
-                grad_w_ih,
-                grad_w_hh,
-                grad_b_ih,
-                grad_b_hh,
+        else:
+            cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
+            input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
+            hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
+            split_b_ih = (
+                None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
             )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-        cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
-        needs = ctx.needs_input_grad
-        needs_grad_b_ih = needs[5] or needs[6]
-        needs_low_flat_grad_a2 = needs[3] or needs[4]
-        needs_low_flat_grad_a = needs[0] or needs[1]
-        needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
-        needs_grad_a = needs_flat_grad_a or needs_grad_b_ih
-        input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
-        hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-        split_b_ih = None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
-        split_b_hh = None if b_hh is None else rt.unflatten(b_hh, 0, (4, hx.shape[1]))
-        input_w_ih_plus_split_b_ih = (
-            input_w_ih + hx_w_hh if b_ih is None else input_w_ih + hx_w_hh + split_b_ih
-        )
-        a = (
-            input_w_ih_plus_split_b_ih
-            if b_hh is None
-            else input_w_ih_plus_split_b_ih + split_b_hh
-        )
-        leave = a.select(1, 3).sigmoid()  # leave[n,j]
-        tanh_c = c.tanh()
-        grad_c = G_c + G_h * leave * (1 - tanh_c.square())  # grad_c[n,j]
-        forget = a.select(1, 1).sigmoid()  # forget[n,j]
-        if needs_grad_a:
-            enter = a.select(1, 0).sigmoid()  # enter[n,j]
-            new = a.select(1, 2).tanh()  # new[n,j]
-            h = leave * tanh_c
-            grad_c_enter = grad_c * enter
-            grad_c_enter_new = grad_c_enter * (1 - new.square())
-            grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
-            grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
-            grad_a = torch.stack(
-                (
-                    grad_c_enter_new2,
-                    grad_c_cx_forget,
-                    grad_c_enter_new,
-                    G_h * h * (1 - leave),
-                ),
-                1,
+            split_b_hh = (
+                None if b_hh is None else rt.unflatten(b_hh, 0, (4, hx.shape[1]))
             )
+            input_w_ih_plus_split_b_ih = (
+                input_w_ih + hx_w_hh
+                if b_ih is None
+                else input_w_ih + hx_w_hh + split_b_ih
+            )
+            a = (
+                input_w_ih_plus_split_b_ih
+                if b_hh is None
+                else input_w_ih_plus_split_b_ih + split_b_hh
+            )
+            leave = a.select(1, 3).sigmoid()  # leave[n,j]
+            tanh_c = c.tanh()
+            grad_c = G_c + G_h * leave * (1 - tanh_c.square())  # grad_c[n,j]
+            forget = a.select(1, 1).sigmoid()  # forget[n,j]
+            if needs_grad_a:
+                enter = a.select(1, 0).sigmoid()  # enter[n,j]
+                new = a.select(1, 2).tanh()  # new[n,j]
+                h = leave * tanh_c
+                grad_c_enter = grad_c * enter
+                grad_c_enter_new = grad_c_enter * (1 - new.square())
+                grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
+                grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
+                grad_a = torch.stack(
+                    (
+                        grad_c_enter_new2,
+                        grad_c_cx_forget,
+                        grad_c_enter_new,
+                        G_h * h * (1 - leave),
+                    ),
+                    1,
+                )
         if needs_flat_grad_a:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
         if needs_low_flat_grad_a:
@@ -208,7 +176,7 @@ class _LstmCell(Function):
         if needs[1]:
             grad_hx = low_flat_grad_a @ w_hh
         if needs[2]:
-            grad_cx = grad_c * forget
+            grad_cx = reuse.mul(grad_c, forget)
         if needs[3]:
             grad_w_ih = low_flat_grad_a2 @ input
         if needs[4]:

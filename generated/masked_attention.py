@@ -75,10 +75,10 @@ class _MaskedAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, attn_mask, output, kept = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
             one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
@@ -92,8 +92,6 @@ class _MaskedAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = grads[2]
             return grad_query, grad_key, grad_value, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         P = rt.where(

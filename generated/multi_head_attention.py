@@ -149,32 +149,66 @@ class _MultiHeadAttention(Function):
         ) = ctx.saved_tensors
         num_heads = ctx.num_heads
         Wq_shape = Wq.shape
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
-        if rt.compiles() or rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.compiles() or rt.unrecorded(G)
+        needs = ctx.needs_input_grad
+        needs_low_grad_K = needs[1] or needs[4]
+        needs_low_grad_Q = needs[0] or needs[3]
+        needs_grad_V = needs[2] or needs[5] or needs[9]
+        needs_grad_Q = needs_low_grad_Q or needs[7]
+        needs_grad_S = needs_grad_Q or needs_low_grad_K
+        needs_V = needs_grad_S or needs[6]
+        needs_Wv = needs_V or needs[2]
+        needs_grads = needs_grad_Q or needs_grad_V or needs_low_grad_K
+        needs_P = needs_grad_S or needs_grad_V or needs[6]
+        needs_Wq = needs_P or needs[8]
+        needs_size_per_head2 = needs_grads or needs[8]
+        if first_order:
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
-            needs = ctx.needs_input_grad
-            needs_grad_K = needs[1] or needs[4]
-            needs_grad_V = needs[2] or needs[5] or needs[9]
-            needs_grad_Q = needs[0] or needs[3] or needs[7]
-            needs_grads = needs_grad_Q or needs_grad_V or needs_grad_K
-            needs_size_per_head = needs_grads or needs[8]
-            if needs_size_per_head:
+            if needs_size_per_head2:
+                size_per_head2 = Wq_shape[0] // num_heads
+        else:
+            given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
+            if needs_Wq:
                 size_per_head = Wq_shape[0] // num_heads
-            if needs_grads:
-                grad_context = G @ Wo  # grad_context[n,i,e]
-                size_per_head_with_Wq = Wq_shape[0] // num_heads
+                Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
+            if needs_P:
+                Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
+                split_bq = (
+                    None
+                    if bq is None
+                    else rt.unflatten(bq, 0, (num_heads, size_per_head))
+                )
+                query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
+                Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+                split_bk = (
+                    None
+                    if bk is None
+                    else rt.unflatten(bk, 0, (num_heads, size_per_head))
+                )
+                key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
+                K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
+                S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
+                P = torch.softmax(S, 3)  # P[n,h,i,j]
+        if needs_grads:
+            grad_context = G @ Wo  # grad_context[n,i,e]
+            if first_order:
+                size_per_head = Wq_shape[0] // num_heads
                 transposed_context = rt.unflatten(
-                    context, 2, (num_heads, size_per_head_with_Wq)
+                    context, 2, (num_heads, size_per_head)
                 ).transpose(1, 2)
-                one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head) or math.nan)
-                transposed_grad_context = rt.unflatten(
-                    grad_context, 2, (num_heads, size_per_head_with_Wq)
-                ).transpose(1, 2)
+                one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head2) or math.nan)
+            transposed_grad_context = rt.unflatten(
+                grad_context, 2, (num_heads, size_per_head)
+            ).transpose(1, 2)
+        if first_order:
+            if needs_grads:
                 grads = rt.attention_backward(
                     transposed_grad_context,
                     Q,
@@ -189,139 +223,87 @@ class _MultiHeadAttention(Function):
                 grad_Q = grads[0]  # grad_Q[n,h,i,d]
             if needs_grad_V:
                 grad_V = grads[2]  # grad_V[n,h,j,d]
-            if needs_grad_K:
+            if needs_low_grad_K:
                 grad_K = grads[1]  # grad_K[n,h,j,d]
             if needs[0]:
                 grad_query = torch.einsum(
                     "nhid,hdk->nik",
                     grad_Q,
-                    rt.unflatten(Wq, 0, (num_heads, size_per_head_with_Wq)),
+                    rt.unflatten(Wq, 0, (num_heads, size_per_head)),
                 )
             if needs[1]:
                 grad_key = torch.einsum(
                     "nhjd,hdk->njk",
                     grad_K,
-                    rt.unflatten(Wk, 0, (num_heads, size_per_head_with_Wq)),
+                    rt.unflatten(Wk, 0, (num_heads, size_per_head)),
                 )
             if needs[2]:
                 grad_value = torch.einsum(
                     "nhjd,hdk->njk",
                     grad_V,
-                    rt.unflatten(Wv, 0, (num_heads, size_per_head_with_Wq)),
+                    rt.unflatten(Wv, 0, (num_heads, size_per_head)),
                 )
             if needs[3]:
                 grad_Wq = rt.flatten(torch.einsum("nhid,nik->hdk", grad_Q, query), 0, 1)
             if needs[4]:
                 grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_K, key), 0, 1)
-            if needs[5]:
-                grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
-            if needs[6]:
-                grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
-            if needs[7]:
-                grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
-            if needs[8]:
-                zeros_like_num_heads = G.new_zeros(
-                    (num_heads, size_per_head), dtype=wide
+        else:
+            if needs_Wv:
+                Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
+            if needs_V:
+                split_bv = (
+                    None
+                    if bv is None
+                    else rt.unflatten(bv, 0, (num_heads, size_per_head))
                 )
-                grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
-            if needs[9]:
-                grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
-            if needs[10]:
-                grad_bo = G.sum((0, 1))
-            return (
-                grad_query,
-                grad_key,
-                grad_value,
-                grad_Wq,
-                grad_Wk,
-                grad_Wv,
-                grad_Wo,
-                grad_bq,
-                grad_bk,
-                grad_bv,
-                grad_bo,
-                None,
-            )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
-        needs = ctx.needs_input_grad
-        needs_low_grad_K = needs[1] or needs[4]
-        needs_low_grad_Q = needs[0] or needs[3]
-        needs_grad_V = needs[2] or needs[5] or needs[9]
-        needs_grad_Q = needs_low_grad_Q or needs[7]
-        needs_grad_S = needs_grad_Q or needs_low_grad_K
-        needs_V = needs_grad_S or needs[6]
-        needs_Wv = needs_V or needs[2]
-        needs_transposed_grad_context = needs_grad_S or needs_grad_V
-        needs_P = needs_grad_S or needs_grad_V or needs[6]
-        needs_Wq = needs_P or needs[8]
-        if needs_Wq:
-            size_per_head = Wq_shape[0] // num_heads
-            Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
-        if needs_P:
-            Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
-            split_bq = (
-                None if bq is None else rt.unflatten(bq, 0, (num_heads, size_per_head))
-            )
-            query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
-            Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
-            split_bk = (
-                None if bk is None else rt.unflatten(bk, 0, (num_heads, size_per_head))
-            )
-            key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
-            K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
-            P = torch.softmax(S, 3)  # P[n,h,i,j]
-        if needs_transposed_grad_context:
-            grad_context = G @ Wo  # grad_context[n,i,e]
-            transposed_grad_context = rt.unflatten(
-                grad_context, 2, (num_heads, size_per_head)
-            ).transpose(1, 2)
-        if needs_Wv:
-            Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
-        if needs_V:
-            split_bv = (
-                None if bv is None else rt.unflatten(bv, 0, (num_heads, size_per_head))
-            )
-            value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
-            V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
-        if needs_grad_S:
-            grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
-        if needs_grad_Q:
-            grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
-        if needs_grad_V:
-            grad_V = P.mT.to(low) @ transposed_grad_context  # grad_V[n,h,j,d]
-        if needs_low_grad_Q:
-            low_grad_Q = grad_Q.to(low)
-        if needs_low_grad_K:
-            grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
-            low_grad_K = grad_K.to(low)
-        if needs[0]:
-            grad_query = torch.einsum("nhid,hdk->nik", low_grad_Q, Wq)
-        if needs[1]:
-            grad_key = torch.einsum("nhjd,hdk->njk", low_grad_K, Wk)
-        if needs[2]:
-            grad_value = torch.einsum("nhjd,hdk->njk", grad_V, Wv)
-        if needs[3]:
-            low_grad_Q_query = torch.einsum("nhid,nik->hdk", low_grad_Q, query)
-            grad_Wq = rt.flatten(low_grad_Q_query, 0, 1)
-        if needs[4]:
-            grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", low_grad_K, key), 0, 1)
+                value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
+                V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
+            if needs_grad_S:
+                grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
+                wide_grad_P = grad_P.to(wide)
+                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
+            if needs_grad_Q:
+                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
+            if needs_grad_V:
+                grad_V = P.mT.to(low) @ transposed_grad_context  # grad_V[n,h,j,d]
+            if needs_low_grad_Q:
+                low_grad_Q = grad_Q.to(low)
+            if needs_low_grad_K:
+                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[1])
+                low_grad_K = grad_K.to(low)
+            if needs[0]:
+                grad_query = torch.einsum("nhid,hdk->nik", low_grad_Q, Wq)
+            if needs[1]:
+                grad_key = torch.einsum("nhjd,hdk->njk", low_grad_K, Wk)
+            if needs[2]:
+                grad_value = torch.einsum("nhjd,hdk->njk", grad_V, Wv)
+            if needs[3]:
+                low_grad_Q_query = torch.einsum("nhid,nik->hdk", low_grad_Q, query)
+                grad_Wq = rt.flatten(low_grad_Q_query, 0, 1)
+            if needs[4]:
+                grad_Wk = rt.flatten(
+                    torch.einsum("nhjd,njk->hdk", low_grad_K, key), 0, 1
+                )
         if needs[5]:
             grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
         if needs[6]:
-            context = rt.flatten(torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3)
+            if not first_order:
+                context = rt.flatten(
+                    torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3
+                )
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
         if needs[7]:
             grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
-            grad_bk = rt.flatten(
-                G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1
-            )
+            if first_order:
+                zeros_like_num_heads = G.new_zeros(
+                    (num_heads, size_per_head2), dtype=wide
+                )
+                grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
+            else:
+                grad_bk = rt.flatten(
+                    G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1
+                )
         if needs[9]:
             grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
         if needs[10]:

@@ -91,9 +91,10 @@ class _NllLossMean(Function):
         input_shape = ctx.input_shape
         input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
+        first_order = rt.unrecorded(G)
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        if rt.unrecorded(G):
+        if first_order:
             sum_of_masked_weight = (
                 target_differs.sum(dtype=G.dtype)
                 if weight is None
@@ -113,44 +114,37 @@ class _NllLossMean(Function):
                     / sum_of_masked_weight
                     * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
                 )
-                masked_minus_G = torch.where(target_differs, minus_G_input, 0)
-                masked_minus_G2 = torch.where(
-                    target_differs, minus_G * average / sum_of_masked_weight, 0
-                )
-                grad_weight = (
-                    G.new_zeros((input_shape[1],))
-                    .index_add(0, masked_target, masked_minus_G2)
-                    .index_add(0, masked_target, masked_minus_G)
-                )
-            return grad_input, None, grad_weight, None
-        weight_at_target = (
-            None if weight is None else weight.index_select(0, masked_target)
-        )
-        sum_of_masked_weight = (
-            target_differs.sum(dtype=G.dtype)
-            if weight is None
-            else torch.where(target_differs, weight_at_target, 0).sum()
-        )
-        minus_G = -G
-        minus_G_over_weight = minus_G / sum_of_masked_weight
-        spread_target = masked_target.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            masked_minus_G = (
-                torch.where(target_differs, minus_G_over_weight, 0)
+                masked_minus_G_input = torch.where(target_differs, minus_G_input, 0)
+        else:
+            weight_at_target = (
+                None if weight is None else weight.index_select(0, masked_target)
+            )
+            sum_of_masked_weight = (
+                target_differs.sum(dtype=G.dtype)
                 if weight is None
-                else torch.where(
-                    target_differs, minus_G_over_weight * weight_at_target, 0
+                else torch.where(target_differs, weight_at_target, 0).sum()
+            )
+            minus_G = -G
+            minus_G_over_weight = minus_G / sum_of_masked_weight
+            spread_target = masked_target.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                masked_minus_G = (
+                    torch.where(target_differs, minus_G_over_weight, 0)
+                    if weight is None
+                    else torch.where(
+                        target_differs, minus_G_over_weight * weight_at_target, 0
+                    )
                 )
-            )
-            grad_input = G.new_zeros(input_shape).scatter_add(
-                1, spread_target, masked_minus_G.unsqueeze(1)
-            )
+                grad_input = G.new_zeros(input_shape).scatter_add(
+                    1, spread_target, masked_minus_G.unsqueeze(1)
+                )
+            if ctx.needs_input_grad[2]:
+                masked_minus_G_input = torch.where(
+                    target_differs,
+                    minus_G_over_weight * input.gather(1, spread_target).squeeze(1),
+                    0,
+                )
         if ctx.needs_input_grad[2]:
-            masked_minus_G_input = torch.where(
-                target_differs,
-                minus_G_over_weight * input.gather(1, spread_target).squeeze(1),
-                0,
-            )
             masked_minus_G2 = torch.where(
                 target_differs, minus_G * average / sum_of_masked_weight, 0
             )
@@ -351,7 +345,8 @@ class _NllLossNone(Function):
         input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             if ctx.needs_input_grad[0]:
                 grad_input = rt.nll_loss_backward(
                     G, target, weight, ignore_index, 1, input_shape[1]
@@ -360,24 +355,22 @@ class _NllLossNone(Function):
                 target_differs = target != ignore_index
                 masked_target = torch.where(target_differs, target, 0)
                 G_input = G * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-                grad_weight = -G.new_zeros((input_shape[1],)).index_add(
-                    0, masked_target, torch.where(target_differs, G_input, 0)
+        else:
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            spread_target = masked_target.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                minus_G_weight = (
+                    -G if weight is None else -G * weight.index_select(0, masked_target)
                 )
-            return grad_input, None, grad_weight, None
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        spread_target = masked_target.unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            minus_G_weight = (
-                -G if weight is None else -G * weight.index_select(0, masked_target)
-            )
-            grad_input = G.new_zeros(input_shape).scatter_add(
-                1,
-                spread_target,
-                torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
-            )
+                grad_input = G.new_zeros(input_shape).scatter_add(
+                    1,
+                    spread_target,
+                    torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
+                )
+            if ctx.needs_input_grad[2]:
+                G_input = G * input.gather(1, spread_target).squeeze(1)
         if ctx.needs_input_grad[2]:
-            G_input = G * input.gather(1, spread_target).squeeze(1)
             grad_weight = -G.new_zeros((input_shape[1],)).index_add(
                 0, masked_target, torch.where(target_differs, G_input, 0)
             )

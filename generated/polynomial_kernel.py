@@ -63,36 +63,31 @@ class _PolynomialKernel(Function):
         x1, x2, u = ctx.saved_tensors
         gamma = ctx.gamma
         degree = ctx.degree
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(low, x1, x2)
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
-            x1, x2 = rt.cast(low, x1, x2)
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             u, G = rt.cast(wide, u, G)
             grad_u = (
                 (degree * G).mul_(u ** (degree - 1))
                 if degree != 0
                 else G.new_zeros(()).expand(G.shape)
             )
-            if ctx.needs_input_grad[0]:
-                grad_x1 = (grad_u.to(low) @ x2).to(wide).mul_(gamma)
-            if ctx.needs_input_grad[1]:
-                grad_x2 = (grad_u.mT.to(low) @ x1).to(wide).mul_(gamma)
-            return grad_x1, grad_x2, None, None, None
-        coef0 = ctx.coef0
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        x1, x2 = rt.cast(low, x1, x2)
-        G = rt.cast(wide, G)[0]
-        grad_u = (
-            degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
-            if degree != 0
-            else G.new_zeros(()).expand(G.shape)
-        )
+        else:
+            coef0 = ctx.coef0
+            G = rt.cast(wide, G)[0]
+            grad_u = (
+                degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+                if degree != 0
+                else G.new_zeros(()).expand(G.shape)
+            )
         if ctx.needs_input_grad[0]:
-            grad_x1 = gamma * (grad_u.to(low) @ x2).to(wide)
+            grad_x1 = reuse.mul((grad_u.to(low) @ x2).to(wide), gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * (grad_u.mT.to(low) @ x1).to(wide)
+            grad_x2 = reuse.mul((grad_u.mT.to(low) @ x1).to(wide), gamma)
         return grad_x1, grad_x2, None, None, None
 
 

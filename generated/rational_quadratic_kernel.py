@@ -71,10 +71,10 @@ class _RationalQuadraticKernel(Function):
         x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
             x1_centred = x1 - centre.unsqueeze(-2)
             grad_D = (
@@ -98,8 +98,6 @@ class _RationalQuadraticKernel(Function):
                     .mul_(2)
                 )
             return grad_x1, grad_x2, None, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         x1, x2, G = rt.cast(wide, x1, x2, G)
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)

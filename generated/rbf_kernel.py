@@ -64,15 +64,26 @@ class _RbfKernel(Function):
             return (None,) * 3
         x1, x2, K, centre = ctx.saved_tensors
         gamma = ctx.gamma
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+        first_order = rt.unrecorded(G)
+        if first_order:
             x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
-            x2_centred = x2 - centre.unsqueeze(-2)
-            x1_centred = x1 - centre.unsqueeze(-2)
-            twice_gamma = 2 * gamma
-            G_K = G * K
+        else:
+            x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+        x2_centred = x2 - centre.unsqueeze(-2)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        twice_gamma = 2 * gamma
+        G_K = G * K
+        if first_order:
             if ctx.needs_input_grad[0]:
                 G_K_x2_centred = (G_K.to(low) @ x2_centred.to(low)).to(wide)
                 grad_x1 = G_K_x2_centred.addcmul_(
@@ -84,31 +95,17 @@ class _RbfKernel(Function):
                 grad_x2 = wide_G_K.addcmul_(
                     G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
                 ).mul_(twice_gamma)
-            return grad_x1, grad_x2, None
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
-        x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x2_centred = x2 - centre.unsqueeze(-2)
-        x1_centred = x1 - centre.unsqueeze(-2)
-        twice_gamma = 2 * gamma
-        G_K = G * K
-        if ctx.needs_input_grad[0]:
-            grad_x1 = twice_gamma * (
-                (G_K.to(low) @ x2_centred.to(low)).to(wide)
-                - G_K.sum(-1, keepdim=True) * x1_centred
-            )
-        if ctx.needs_input_grad[1]:
-            grad_x2 = twice_gamma * (
-                (G_K.mT.to(low) @ x1_centred.to(low)).to(wide)
-                - G_K.sum(-2).unsqueeze(-1) * x2_centred
-            )
+        else:
+            if ctx.needs_input_grad[0]:
+                grad_x1 = twice_gamma * (
+                    (G_K.to(low) @ x2_centred.to(low)).to(wide)
+                    - G_K.sum(-1, keepdim=True) * x1_centred
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = twice_gamma * (
+                    (G_K.mT.to(low) @ x1_centred.to(low)).to(wide)
+                    - G_K.sum(-2).unsqueeze(-1) * x2_centred
+                )
         return grad_x1, grad_x2, None
 
 

@@ -65,18 +65,23 @@ class _RmsNorm(Function):
         weight_shape = ctx.weight_shape
         input_shape = input.shape
         grad_input = grad_weight = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             input, weight, rstd, G = rt.widened(input, weight, rstd, G)
-            p_size = math.prod(p_shape)
-            s_size = math.prod(s_shape)
-            input = input.reshape((p_size, s_size))
-            G = G.reshape((p_size, s_size))
-            G_input = G * input
-            if ctx.needs_input_grad[0]:
-                weight = weight.reshape((s_size,))
-                rstd_G_input = rstd.square().unsqueeze(1) * (
-                    G_input @ weight
-                ).unsqueeze(1)
+        else:
+            eps = ctx.eps
+            input, weight, G = rt.widened(input, weight, G)
+        p_size = math.prod(p_shape)
+        s_size = math.prod(s_shape)
+        input = input.reshape((p_size, s_size))
+        G = G.reshape((p_size, s_size))
+        if not first_order:
+            rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
+        G_input = G * input
+        if ctx.needs_input_grad[0]:
+            weight = weight.reshape((s_size,))
+            rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
+            if first_order:
                 rstd_G_input_over_input = rstd_G_input / input.shape[1]
                 weight_plus_rstd_G_input_input = (weight * G).addcmul_(
                     rstd_G_input_over_input, input, value=-1
@@ -84,23 +89,11 @@ class _RmsNorm(Function):
                 grad_input = weight_plus_rstd_G_input_input.mul_(
                     rstd.unsqueeze(1)
                 ).reshape(input_shape)
-            if ctx.needs_input_grad[1]:
-                grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
-            return grad_input, grad_weight, None
-        eps = ctx.eps
-        input, weight, G = rt.widened(input, weight, G)
-        p_size = math.prod(p_shape)
-        s_size = math.prod(s_shape)
-        input = input.reshape((p_size, s_size))
-        G = G.reshape((p_size, s_size))
-        rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
-        G_input = G * input
-        if ctx.needs_input_grad[0]:
-            weight = weight.reshape((s_size,))
-            rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
-            grad_input = (
-                rstd.unsqueeze(1) * (weight * G - rstd_G_input / input.shape[1] * input)
-            ).reshape(input_shape)
+            else:
+                grad_input = (
+                    rstd.unsqueeze(1)
+                    * (weight * G - rstd_G_input / input.shape[1] * input)
+                ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
         return grad_input, grad_weight, None

@@ -66,30 +66,12 @@ class _RnnTanhCell(Function):
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        if rt.unrecorded(G):
-            G_through_tanh = torch.ops.aten.tanh_backward(G, h)
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                low_G = G_through_tanh.to(low)
-            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                low_G2 = G_through_tanh.mT.to(low)
-            if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-                grad_b_ih = G_through_tanh.sum(0)
-            if ctx.needs_input_grad[0]:
-                grad_input = low_G @ w_ih
-            if ctx.needs_input_grad[1]:
-                grad_hx = low_G @ w_hh
-            if ctx.needs_input_grad[2]:
-                grad_w_ih = low_G2 @ input
-            if ctx.needs_input_grad[3]:
-                grad_w_hh = low_G2 @ hx
-            if ctx.needs_input_grad[5]:
-                grad_b_hh = grad_b_ih
-                grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
-            if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-                grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
-            return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
-        one_minus_h_squared = 1 - h.square()
-        G_h = G * one_minus_h_squared
+        first_order = rt.unrecorded(G)
+        if first_order:
+            G_h = torch.ops.aten.tanh_backward(G, h)
+        else:
+            one_minus_h_squared = 1 - h.square()
+            G_h = G * one_minus_h_squared
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             low_G_h = G_h.to(low)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:

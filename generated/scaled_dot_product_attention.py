@@ -82,10 +82,10 @@ class _ScaledDotProductAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, attn_mask, output, kept = ctx.saved_tensors
+        low = ctx.low
+        wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = grad_attn_mask = None
         if rt.compiles() or rt.unrecorded(G):
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             attn_mask, kept = rt.cast(wide, attn_mask, kept)
             if (
@@ -113,8 +113,6 @@ class _ScaledDotProductAttention(Function):
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
                 grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
             return grad_query, grad_key, grad_value, grad_attn_mask
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         attn_mask = rt.cast(wide, attn_mask)[0]
         S = (

@@ -53,19 +53,17 @@ class _SigmoidKernel(Function):
         x1, x2 = rt.cast(low, x1, x2)
         K, G = rt.cast(wide, K, G)
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            G_through_tanh = torch.ops.aten.tanh_backward(G, K)
-            if ctx.needs_input_grad[0]:
-                grad_x1 = (G_through_tanh.to(low) @ x2).to(wide).mul_(gamma)
-            if ctx.needs_input_grad[1]:
-                grad_x2 = (G_through_tanh.mT.to(low) @ x1).to(wide).mul_(gamma)
-            return grad_x1, grad_x2, None, None
-        one_minus_K_squared = 1 - K.square()
-        G_K = G * one_minus_K_squared
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
+            G_K = torch.ops.aten.tanh_backward(G, K)
+        else:
+            one_minus_K_squared = 1 - K.square()
+            G_K = G * one_minus_K_squared
         if ctx.needs_input_grad[0]:
-            grad_x1 = gamma * (G_K.to(low) @ x2).to(wide)
+            grad_x1 = reuse.mul((G_K.to(low) @ x2).to(wide), gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = gamma * (G_K.mT.to(low) @ x1).to(wide)
+            grad_x2 = reuse.mul((G_K.mT.to(low) @ x1).to(wide), gamma)
         return grad_x1, grad_x2, None, None
 
 

@@ -114,29 +114,54 @@ class _TripletMarginLoss(Function):
         reduction = ctx.reduction
         loss_shape = (anchor.shape[0],)
         grad_anchor = grad_positive = grad_negative = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
             anchor, positive, negative, powers_near, powers_far, G = given
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
-            G = G.expand(loss_shape)
-            near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-            far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-            p_nonzero = p != 0
-            p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-            spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-            p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-            p_minus_one = p - 1
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        else:
+            anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
+        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G.expand(loss_shape)
+        if not first_order:
+            towards = anchor - positive + eps  # towards[n,d]
+            abs_towards = towards.abs()
+            powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        if not first_order:
+            away = anchor - negative + eps  # away[n,d]
+            abs_away = away.abs()
+            powers_far = (abs_away**p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+        p_nonzero = p != 0
+        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
+        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        p_minus_one = p - 1
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            if first_order:
                 towards = (anchor - positive).add_(eps)  # towards[n,d]
-                powers_near_to_p_nonzero = (
-                    torch.where(p_nonzero_and_near, powers_near, 1)
-                    ** p_nonzero_minus_one
+            else:
+                abs_towards_to_p_minus_one = (
+                    torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
                 )
+            powers_near_to_p_nonzero = (
+                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
+            )
+            if first_order:
                 towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
-                scaled_towards = towards_to_p_minus_one.mul_(
+                G_powers_near = towards_to_p_minus_one.mul_(
                     G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
                 ).mul_(towards.sign_())
-                grad_towards = rt.where(spread_p_nonzero, scaled_towards, 0)
+            else:
+                G_powers_near = (
+                    G.unsqueeze(1)
+                    * powers_near_to_p_nonzero.unsqueeze(1)
+                    * abs_towards_to_p_minus_one
+                    * towards.sign()
+                )
+            grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
+        if first_order:
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(eps)  # away[n,d]
                 powers_far_to_p_nonzero = (
@@ -154,62 +179,29 @@ class _TripletMarginLoss(Function):
                     if ctx.needs_input_grad[1]
                     else grad_towards.add_(grad_away)
                 )
-            if ctx.needs_input_grad[1]:
-                grad_positive = grad_towards.neg_()
-            if ctx.needs_input_grad[2]:
-                grad_negative = grad_away.neg_()
-            return grad_anchor, grad_positive, grad_negative, None, None, None, None
-        anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        towards = anchor - positive + eps  # towards[n,d]
-        abs_towards = towards.abs()
-        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-        away = anchor - negative + eps  # away[n,d]
-        abs_away = away.abs()
-        powers_far = (abs_away**p).sum(1)  # powers_far[n]
-        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-        p_nonzero = p != 0
-        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
-        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-        p_minus_one = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            abs_towards_to_p_minus_one = (
-                torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
-            )
-            powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
-            )
-            G_powers_near = (
-                G.unsqueeze(1)
-                * powers_near_to_p_nonzero.unsqueeze(1)
-                * abs_towards_to_p_minus_one
-                * towards.sign()
-            )
-            grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            abs_away_to_p_minus_one = (
-                torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
-            )
-            powers_far_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_far, 1) ** p_nonzero_minus_one
-            ).unsqueeze(1)
-            grad_away = rt.where(
-                spread_p_nonzero,
-                (-G).unsqueeze(1)
-                * powers_far_to_p_nonzero
-                * abs_away_to_p_minus_one
-                * away.sign(),
-                0,
-            )
-        if ctx.needs_input_grad[0]:
-            grad_anchor = grad_towards + grad_away
+        else:
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+                abs_away_to_p_minus_one = (
+                    torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
+                )
+                powers_far_to_p_nonzero = (
+                    torch.where(p_nonzero_and_near, powers_far, 1)
+                    ** p_nonzero_minus_one
+                ).unsqueeze(1)
+                grad_away = rt.where(
+                    spread_p_nonzero,
+                    (-G).unsqueeze(1)
+                    * powers_far_to_p_nonzero
+                    * abs_away_to_p_minus_one
+                    * away.sign(),
+                    0,
+                )
+            if ctx.needs_input_grad[0]:
+                grad_anchor = grad_towards + grad_away
         if ctx.needs_input_grad[1]:
-            grad_positive = -grad_towards
+            grad_positive = reuse.neg(grad_towards)
         if ctx.needs_input_grad[2]:
-            grad_negative = -grad_away
+            grad_negative = reuse.neg(grad_away)
         return grad_anchor, grad_positive, grad_negative, None, None, None, None
 
 

@@ -55,14 +55,24 @@ class _VectorNorm(Function):
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             A, total, G = rt.widened(A, total, G)
-            G = G if keepdim else G.unsqueeze(dim)
-            ord_nonzero = ord != 0
-            total_and_ord_nonzero = (total != 0) & ord_nonzero
-            total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-                rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-            )
+        else:
+            A, G = rt.widened(A, G)
+        G = G if keepdim else G.unsqueeze(dim)
+        if not first_order:
+            abs_A = A.abs()
+            total = (abs_A**ord).sum(dim)  # total[*p,*q]
+        ord_nonzero = ord != 0
+        total_and_ord_nonzero = (total != 0) & ord_nonzero
+        if not first_order:
+            spread_total = total_and_ord_nonzero.unsqueeze(dim)
+            safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
+        total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+        )
+        if first_order:
             abs_A_to_ord_G_total = (
                 A.abs().pow_(ord - 1).mul_(G * total_to_ord_nonzero.unsqueeze(dim))
             )
@@ -70,23 +80,12 @@ class _VectorNorm(Function):
                 abs_A_to_ord_G_total.mul_(A.sign()),
                 total_and_ord_nonzero.unsqueeze(dim),
             )
-            return grad_A, None, None, None
-        A, G = rt.widened(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
-        abs_A = A.abs()
-        total = (abs_A**ord).sum(dim)  # total[*p,*q]
-        ord_nonzero = ord != 0
-        total_and_ord_nonzero = (total != 0) & ord_nonzero
-        spread_total = total_and_ord_nonzero.unsqueeze(dim)
-        safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
-        total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-        )
-        grad_A = torch.where(
-            spread_total,
-            G * total_to_ord_nonzero.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
-            0,
-        )
+        else:
+            grad_A = torch.where(
+                spread_total,
+                G * total_to_ord_nonzero.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
+                0,
+            )
         return grad_A, None, None, None
 
 

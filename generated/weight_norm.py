@@ -61,36 +61,32 @@ class _WeightNorm(Function):
         q_shape = ctx.q_shape
         v_shape = v.shape
         grad_v = grad_g = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             v, g, norm, G = rt.widened(v, g, norm, G)
-            p_size = math.prod(p_shape)
-            q_size = math.prod(q_shape)
-            v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
-            G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
-            sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
-            if ctx.needs_input_grad[0]:
+        else:
+            v, g, G = rt.widened(v, g, G)
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
+        G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
+        if not first_order:
+            norm = v.square().sum((0, 2)).sqrt()  # norm[k]
+        sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
+        if ctx.needs_input_grad[0]:
+            if first_order:
                 sum_of_G_v_over_norm = sum_of_G_v / norm.square().unsqueeze(1)
                 grad_v = (
                     torch.addcmul(G, sum_of_G_v_over_norm, v, value=-1)
                     .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
                     .reshape(v_shape)
                 )
-            if ctx.needs_input_grad[1]:
-                grad_g = sum_of_G_v.squeeze((0, 2)) / norm
-            return grad_v, grad_g, None
-        v, g, G = rt.widened(v, g, G)
-        p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
-        v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
-        G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
-        norm = v.square().sum((0, 2)).sqrt()  # norm[k]
-        sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
-        if ctx.needs_input_grad[0]:
-            grad_v = (
-                g.unsqueeze(1)
-                / norm.unsqueeze(1)
-                * (G - sum_of_G_v / norm.square().unsqueeze(1) * v)
-            ).reshape(v_shape)
+            else:
+                grad_v = (
+                    g.unsqueeze(1)
+                    / norm.unsqueeze(1)
+                    * (G - sum_of_G_v / norm.square().unsqueeze(1) * v)
+                ).reshape(v_shape)
         if ctx.needs_input_grad[1]:
             grad_g = sum_of_G_v.squeeze((0, 2)) / norm
         return grad_v, grad_g, None

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 
 from derive.module.arguments import in_turn
 from derive.module.outside import Outside
+from derive.module.predicated_lines import (
+    Fork,
+    Item,
+    fewest_lines,
+    items_of,
+    merged_items,
+    named_conditions,
+    predicated,
+)
 from derive.module.pretty_printer import (
     COLUMNS,
     assigned,
@@ -20,7 +30,8 @@ from derive.notation.operation import Choice, Operation
 from derive.program.aliasing import gradients_apart
 from derive.program.cse import Line
 from derive.program.dataflow import live_in
-from derive.program.gradient_predication import Needs, conditions
+from derive.program.gradient_predication import Conditions, conditions
+from derive.program.merged_bodies import Body, Segment, merge_bodies
 from derive.program.mixed_precision import Precision, multiplies
 from derive.program.program import Program, Tangent
 from derive.program.roundings import Roundings
@@ -31,13 +42,14 @@ from derive.program.torch_ir import (
     FunctionCall,
     Name,
     names_in,
+    replaced,
     subexpressions,
     text,
 )
 from derive.program.torch_ops import torch_op
 
-Body = list[tuple[Line, Needs]]
-"""The lines of a backward, and the inputs whose gradients need each."""
+FIRST_ORDER = "first_order"
+"""The variable that is true where no graph of the gradients is recorded."""
 
 KEPT_SHAPE = "output_shape"
 """The ctx attribute with the shape of an output whose cotangent may be None."""
@@ -146,10 +158,13 @@ def _forward_body(
 
 def _reused_memory(lines: Sequence[Line], tensors: Sequence[str], indent: int) -> list[str]:
     """Return the line that decides whether temporaries of a body are overwritten."""
+    return call_lines("reuse = rt.reuse(", tensors, ")", indent) if _reuses(lines) else []
+
+
+def _reuses(lines: Iterable[Line]) -> bool:
+    """True if a line overwrites a temporary where it may."""
     codes = (part for line in lines for part in subexpressions(line.code))
-    if not any(isinstance(c, FunctionCall) and c.name.startswith("reuse.") for c in codes):
-        return []
-    return call_lines("reuse = rt.reuse(", tensors, ")", indent)
+    return any(isinstance(c, FunctionCall) and c.name.startswith("reuse.") for c in codes)
 
 
 def _composed_function(op: Operation, variant: Variant) -> tuple[str, ...]:
@@ -203,17 +218,20 @@ def dtype_lines(
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:
     """Return the lines that cast the input tensors of a body to its dtypes."""
-    lines: list[str] = []
+    return [line for statement in _casts(precision, indent) for line in statement]
+
+
+def _casts(precision: Precision, indent: int) -> Iterator[list[str]]:
+    """Yield the lines of each statement that casts input tensors of a body, or names a dtype."""
     narrow, broad = precision.narrow, precision.broad
     of_product = precision.has_products
     if of_product and ("wide" in precision.names or broad):
-        lines.append("wide = torch.promote_types(low, torch.float32)")
+        yield ["wide = torch.promote_types(low, torch.float32)"]
     if narrow:
-        lines += unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
+        yield unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
     if broad:
         helper, more = ("rt.cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
-        lines += unpacked_call(broad, helper, (*more, *broad), indent)
-    return lines
+        yield unpacked_call(broad, helper, (*more, *broad), indent)
 
 
 _HELPERS = {
@@ -378,59 +396,151 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         every = [*_existing_cotangents(program), *program.pulled.values()]
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
         lines += [f"if {test}:", f"    {_no_gradient(op)}"]
-    bodies = [
-        ([(x.line, x.needs) for x in gradients_apart(program, body)], precision)
+    first, later = (
+        _BackwardBody(
+            op, program, tuple((x.line, x.needs) for x in gradients_apart(program, body)), precision
+        )
         for body, precision in (
             (program.first_order, program.first_order_precision),
             (program.backward, program.backward_precision),
         )
-    ]
-    none = _all_none(list(program.gradients.values()), 8) if len(program.gradients) > 1 else []
-    first_reads, later_reads = (set(live_in([x for x, _ in body])) for body, _ in bodies)
-    lines += _saved_tensors(program, first_reads | later_reads, 8)
-    (first, first_precision), (later, later_precision) = bodies
-    casts = _cast_entry(later_precision, 8)
+    )
+    lines += _saved_tensors(program, first.reads | later.reads, 8)
     if not program.first_order:
-        lines += _kept_values(op, program, later_reads)
-    else:
-        shared = casts == _cast_entry(first_precision, 8) and not program.pulled
-        before = _common_start(first, later, program) if shared else []
-        known = first_reads | later_reads if before else first_reads
-        lines += _kept_values(op, program, known)
-        lines += [*casts, *none] if shared else none
-        lines += [s for line, _ in before for s in assigned(line, 8)]
-        first, later = first[len(before) :], later[len(before) :]
-        lines += _first_order_test(program)
-        own = [] if shared else _cast_entry(first_precision, 12)
-        lines += indented([*own, *_gradient_lines(op, program, first, 12)], 4)
-        lines += _kept_values(op, program, later_reads - known)
-        casts, none = ([] if shared else casts), []
-    if program.pulled:
-        (given,) = _existing_cotangents(program)
-        statistic, *others = program.pulled.values()
-        like = f"next(g for g in ({', '.join((statistic, *others))}) if g is not None)"
-        like = like if others else statistic
-        lines += [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
-    return [*lines, *casts, *none, *_gradient_lines(op, program, later, 8)]
+        return [*lines, *_kept_values(op, program, later.reads), *later.whole()]
+    # The first that is shortest: what reads better is the early return.
+    return [*lines, *min(_early_return(first, later), _one_text(first, later), key=len)]
 
 
-def _common_start(first: Body, later: Body, program: Program) -> Body:
-    """Return the lines that both bodies begin with, for all gradients."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, later, strict=False))
-    every = set(program.gradients)
-    return [line for line, _ in takewhile(lambda pair: set(pair[0][1]) == every, same)]
+@dataclass(frozen=True)
+class _BackwardBody:
+    """The lines of a backward of first order or of any order."""
+
+    op: Operation
+    program: Program
+    lines: Body
+    precision: Precision
+
+    @property
+    def reads(self) -> set[str]:
+        """The names that the lines read of what is given."""
+        return set(live_in([line for line, _ in self.lines]))
+
+    def casts(self, indent: int, after: int = 0) -> list[str]:
+        """Return the lines that cast what is read, without the first statements."""
+        return [line for s in self.cast_statements(indent)[after:] for line in s]
+
+    def cast_statements(self, indent: int = 8) -> list[list[str]]:
+        low = [["low = ctx.low"]] if self.precision.has_products else []
+        return [*low, *_casts(self.precision, indent)]
+
+    def whole(self, indent: int = 8) -> list[str]:
+        """Return the lines of any order and their results, from the casts on."""
+        begin = [*_filled_cotangent(self.program), *self.casts(indent), *_none_yet(self.program)]
+        return [*begin, *_gradient_lines(self.op, self.program, self.lines, indent)]
 
 
-def _first_order_test(program: Program) -> list[str]:
-    """Return the head of the first-order part: no graph of the gradients is recorded."""
+def _common_casts(first: _BackwardBody, later: _BackwardBody) -> list[list[str]]:
+    """Return the first statements of the casts, as far as they are those of both orders."""
+    pairs = zip(first.cast_statements(), later.cast_statements(), strict=False)
+    alike = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    # A cotangent that is missing is made before it is cast.
+    return [] if first.program.pulled else alike
+
+
+def _both_begin(first: _BackwardBody, later: _BackwardBody) -> list[str]:
+    """Return the lines before the test of first order."""
+    lines = _kept_values(first.op, first.program, first.reads)
+    lines += [line for statement in _common_casts(first, later) for line in statement]
+    return lines + _none_yet(first.program)
+
+
+def _later_begins(first: _BackwardBody, later: _BackwardBody, indent: int) -> list[str]:
+    """Return what any order reads and casts in addition."""
+    more = _kept_values(later.op, later.program, later.reads - first.reads, indent)
+    casts = later.casts(indent, len(_common_casts(first, later)))
+    return [*more, *_filled_cotangent(later.program), *casts]
+
+
+def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
+    """Return first order as a block that returns, before the lines of any order."""
+    op, program = first.op, first.program
+    lines = _both_begin(first, later) + _first_order_test(program, "if ", ":")
+    own = first.casts(12, len(_common_casts(first, later)))
+    lines += indented([*own, *_gradient_lines(op, program, first.lines, 12)], 4)
+    lines += _later_begins(first, later, 8)
+    return [*lines, *_gradient_lines(op, program, later.lines, 8)]
+
+
+def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:
+    """Return both orders with their common lines once; the others stand in forks."""
+    op, program = first.op, first.program
+    begins = (
+        partial(first.casts, after=len(_common_casts(first, later))),
+        partial(_later_begins, first, later),
+    )
+    head = Fork(FIRST_ORDER, *([Item((), begin)] if begin(8) else [] for begin in begins))
+    body = _with_kept_shapes(later.lines, program, first.reads)
+    taken = {op.name, *arguments(op)}
+    segments = merge_bodies(first.lines, body, program.gradients.values(), taken)
+    lines = _both_begin(first, later) + _first_order_test(program, f"{FIRST_ORDER} = ", "")
+    return [*lines, *fewest_lines(segments, partial(_merged_lines, op, program, head))]
+
+
+def _with_kept_shapes(body: Body, program: Program, known: Collection[str]) -> Body:
+    """Return the body with the shapes that are known under a name read by that name."""
+    made = {line.name for line, _ in body}
+    new: dict[Code, Code] = {
+        Attribute(Name(t), "shape"): Name(f"{t}_shape")
+        for t in program.kept_shapes
+        if f"{t}_shape" in known and t not in made
+    }
+    return tuple((replace(line, code=replaced(line.code, new)), needs) for line, needs in body)
+
+
+def _merged_lines(
+    op: Operation, program: Program, head: Fork, segments: Sequence[Segment]
+) -> list[str]:
+    """Return the shared lines and the forks of both orders, and the results."""
+    entries = tuple(x for s in segments for x in s.shared or (*s.first, *s.later))
+    asked = _conditions(op, program, entries)
+    lines = named_conditions(asked, 8)
+    if _reuses(line for line, _ in entries):
+        lines += call_lines(
+            "reuse = rt.reuse(",
+            _existing_cotangents(program),
+            f") if {FIRST_ORDER} else torch.ops.aten",
+            8,
+        )
+    lines += predicated(list(merged_items(segments, head, asked)), 8)
+    return [*lines, *return_statement(_returned(op, program), 8)]
+
+
+def _filled_cotangent(program: Program) -> list[str]:
+    """Return the lines that make zeros of a missing cotangent, if that of a statistic is given."""
+    if not program.pulled:
+        return []
+    (given,) = _existing_cotangents(program)
+    statistic, *others = program.pulled.values()
+    like = f"next(g for g in ({', '.join((statistic, *others))}) if g is not None)"
+    like = like if others else statistic
+    return [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
+
+
+def _none_yet(program: Program) -> list[str]:
+    """Return the lines that set the gradients to None, if one may be missing."""
+    return _all_none(list(program.gradients.values()), 8) if len(program.gradients) > 1 else []
+
+
+def _first_order_test(program: Program, start: str, end: str) -> list[str]:
+    """Return start + the test of first order + end: no graph of the gradients is recorded."""
     codes = (part for x in program.first_order for part in subexpressions(x.line.code))
     fused = any(torch_op(code).fused for code in codes)
     tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
-    start, end = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
-    start = "rt.compiles() or " if fused and not tests else start
-    return call_lines(
-        f"if {''.join(tests)}{start}rt.unrecorded(", _existing_cotangents(program), f"{end}:", 8
-    )
+    before, after = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
+    before = "rt.compiles() or " if fused and not tests else before
+    given = _existing_cotangents(program)
+    return call_lines(f"{start}{''.join(tests)}{before}rt.unrecorded(", given, f"{after}{end}", 8)
 
 
 def _saved_tensors(program: Program, read: set[str], indent: int) -> list[str]:
@@ -443,7 +553,7 @@ def _saved_tensors(program: Program, read: set[str], indent: int) -> list[str]:
     return lines
 
 
-def _kept_values(op: Operation, program: Program, read: set[str]) -> list[str]:
+def _kept_values(op: Operation, program: Program, read: set[str], indent: int = 8) -> list[str]:
     """Return the lines that read parameters and shapes, those of saved tensors from these."""
     again = _shapes_of_saved(op, program)
     kept = (*program.kept_parameters, *program.kept_groups)
@@ -453,7 +563,7 @@ def _kept_values(op: Operation, program: Program, read: set[str]) -> list[str]:
     for name in reversed(again):
         wanted |= set(names_in(again[name])) if name in wanted else set()
     codes = (Line(name, code) for name, code in again.items() if name in wanted)
-    return lines + [s for line in codes for s in assigned(line, 8)]
+    return lines + [s for line in codes for s in assigned(line, indent)]
 
 
 def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
@@ -468,49 +578,31 @@ def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
     return found | shapes
 
 
-def _cast_entry(precision: Precision, indent: int) -> list[str]:
-    """Return the lines that cast what a backward reads to its dtypes."""
-    low = ["low = ctx.low"] if precision.has_products else []
-    return low + cast_inputs(precision, indent)
-
-
-def _gradient_lines(
-    op: Operation, program: Program, backward: Sequence[tuple[Line, Needs]], indent: int
-) -> list[str]:
+def _gradient_lines(op: Operation, program: Program, body: Body, indent: int) -> list[str]:
     """Return the lines of each gradient under its predicate, and the results."""
-    reads = [line for line, _ in backward]
-    lines = _reused_memory(reads, _existing_cotangents(program), indent)
+    lines = _reused_memory([line for line, _ in body], _existing_cotangents(program), indent)
+    asked = _conditions(op, program, body)
+    lines += named_conditions(asked, indent)
+    lines += predicated(items_of(body, asked), indent)
+    return [*lines, *return_statement(_returned(op, program), indent)]
+
+
+def _conditions(op: Operation, program: Program, body: Body) -> Conditions:
+    """Return the predicates of the lines of a backward."""
     places = {t.name: n for n, t in enumerate(op.inputs)}
-    every = {name for x, _ in backward for name in (x.name, *names_in(x.code))}
-    taken = {op.name, *places, *every}
-    asked = conditions(backward, program.gradients, places, taken)
-    for name, alternatives in asked.names:
-        lines += _any_of(f"{name} = ", alternatives, "", indent)
-    open_condition: tuple[str, ...] = ()
-    for line, needs in backward:
-        condition = asked.of[needs]
-        if condition and condition != open_condition:
-            lines += _any_of("if ", condition, ":", indent)
-        depth = 4 if condition else 0
-        lines += indented(assigned(line, indent + depth), depth)
-        open_condition = condition
+    every = {name for x, _ in body for name in (x.name, *names_in(x.code))}
+    return conditions(body, program.gradients, places, {op.name, *places, *every})
+
+
+def _returned(op: Operation, program: Program) -> list[str]:
+    """Return what a backward returns for each argument."""
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
-    results += ["None" for p in op.parameters if not isinstance(p, Choice)]
-    return [*lines, *return_statement(results, indent)]
+    return results + ["None" for p in op.parameters if not isinstance(p, Choice)]
 
 
 def _no_gradient(op: Operation) -> str:
     """Return the statement that returns None for each argument."""
     return f"return (None,) * {len(arguments(op))}" if len(arguments(op)) > 1 else "return None"
-
-
-def _any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
-    """Return start + disjunction + end, over several lines if it is too long."""
-    whole = f"{start}{' or '.join(alternatives)}{end}"
-    if len(whole) + indent <= COLUMNS:
-        return [whole]
-    first, *rest = alternatives
-    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
 
 
 def _all_none(names: Sequence[str], indent: int) -> list[str]:

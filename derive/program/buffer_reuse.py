@@ -366,6 +366,17 @@ def where_allowed(code: Code) -> Code:
     return code
 
 
+def in_place_operation(code: Code) -> Code | None:
+    """Return the operation that a call in place computes: x*y of x.mul_(y), -x of x.neg_()."""
+    match code:
+        case MethodCall(x, "neg_", ()):
+            return Unary("-", x)
+        case MethodCall(x, name, (y,)) if name in _METHODS.values():
+            (op,) = (op for op, method in _METHODS.items() if method == name)
+            return Binary(op, x, y)
+    return None
+
+
 def _writable_operands(code: Code) -> tuple[int, ...]:
     """Return the positions of the operands that the result may overwrite."""
     match code:

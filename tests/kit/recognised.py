@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from kit.plain import plain_tree
 from kit.rows import without
+from kit.unwritten import of_order
 
 
 def named(text: str) -> str:
@@ -33,8 +34,7 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
         made.append(f"y = {ast.unparse(last.value)}")
     if "backward" not in defined:
         return made, None
-    *body, _ = defined["backward"].body
-    body = [b for b in body if "rt.unrecorded(" not in ast.unparse(b)]
+    *body, _ = of_order(defined["backward"].body, first=False)
     backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
     left = ("ctx.", "= None", "return (None,")
     return made, [t for t in backward if not any(word in t for word in left)]

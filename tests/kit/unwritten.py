@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from unittest.mock import patch
 
 from derive import pipeline, source
@@ -16,14 +18,39 @@ def source_without_reuse(op: Operation, standalone: bool = False) -> str:
 
 def first_order(text: str) -> str:
     """The lines of each backward that run where no graph is recorded."""
-    found = []
-    for part in text.split("    def backward(ctx")[1:]:
-        lines = iter(part.splitlines())
-        for line in lines:
-            if line.startswith("        if ") and "unrecorded(" in line:
-                break
-        for line in lines:
-            if line and not line.startswith(" " * 9) and line.strip() not in ("):", ")"):
-                break
-            found.append(line)
-    return "\n".join(found)
+    return "\n".join(ast.unparse(s) for body in _backwards(text) for s in of_order(body, True))
+
+
+def _backwards(text: str) -> Iterator[list[ast.stmt]]:
+    defined = (f for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef))
+    return (f.body for f in defined if f.name == "backward")
+
+
+def of_order(body: list[ast.stmt], first: bool) -> list[ast.stmt]:
+    """The statements of a backward that run in first order alone, or in any other alone.
+
+    Of first order are those of a block that returns, or all after the test that is named.
+    """
+    for n, s in enumerate(body):
+        tested = "unrecorded(" in ast.unparse(s)
+        if tested and isinstance(s, ast.If):
+            return s.body if first else [*body[:n], *body[n + 1 :]]
+        if tested and isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "first_order":
+            rest = [part for later in body[n + 1 :] for part in _decided(later, first)]
+            return rest if first else [*body[:n], *rest]
+    return [] if first else body
+
+
+def _decided(statement: ast.stmt, first: bool) -> list[ast.stmt]:
+    """The statement without the other side of each fork."""
+    if not isinstance(statement, ast.If):
+        return [statement]
+    test = ast.unparse(statement.test)
+    sides = {"first_order": first, "not first_order": not first}
+    body, other = (
+        [part for s in side for part in _decided(s, first)]
+        for side in (statement.body, statement.orelse)
+    )
+    if test in sides:
+        return body if sides[test] else other
+    return [ast.If(statement.test, body, other)] if body else []

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 80_400,
+    "derive": 80_900,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -21,14 +21,14 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_500,
-    "derive/module": 5_600,
+    "derive/module": 5_800,
     "derive/notation": 7_700,
-    "derive/program": 6_900,
+    "derive/program": 7_200,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 63_400,
+    "tests": 63_700,
 }
 """Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
 

@@ -1,0 +1,157 @@
+"""Print the lines of a backward under their predicates, and those of both orders in one text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+
+from derive.module.pretty_printer import COLUMNS, assigned, indented
+from derive.program.gradient_predication import Conditions
+from derive.program.merged_bodies import Body, Segment
+
+Condition = tuple[str, ...]
+"""The alternatives of a predicate; without any, a line is unconditional."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Statements under one condition, printed for an indentation."""
+
+    condition: Condition
+    printed: Callable[[int], Sequence[str]]
+    fork: Fork | None = None
+
+
+def any_of(
+    start: str, alternatives: Sequence[str], end: str, indent: int, factor: bool = False
+) -> list[str]:
+    """Return start + disjunction + end, over several lines if it is too long.
+
+    The disjunction is in parentheses if it is a ``factor`` of a conjunction.
+    """
+    whole = " or ".join(alternatives)
+    whole = f"{start}({whole}){end}" if factor and len(alternatives) > 1 else start + whole + end
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    first, *rest = alternatives
+    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
+
+
+def named_conditions(asked: Conditions, indent: int) -> list[str]:
+    """Return the lines that name conditions."""
+    return [s for name, parts in asked.names for s in any_of(f"{name} = ", parts, "", indent)]
+
+
+def items_of(body: Body, asked: Conditions) -> list[Item]:
+    """Return the lines of a body with their conditions."""
+    return [Item(asked.of[needs], partial(assigned, line)) for line, needs in body]
+
+
+def predicated(items: Sequence[Item], indent: int) -> list[str]:
+    """Return the statements, those in a row with the same condition under one test."""
+    lines: list[str] = []
+    for condition, group in _runs(items):
+        fork = group[0].fork if len(group) == 1 else None
+        if fork is not None and condition and not (fork.first and fork.later):
+            lines += fork.one_sided(condition, indent)
+            continue
+        if condition:
+            lines += any_of("if ", condition, ":", indent)
+        depth = 4 if condition else 0
+        lines += indented([s for item in group for s in item.printed(indent + depth)], depth)
+    return lines
+
+
+@dataclass(frozen=True)
+class Fork:
+    """What runs in first order alone, and what runs in any other."""
+
+    test: str
+    first: Sequence[Item]
+    later: Sequence[Item]
+
+    def items(self) -> Iterator[Item]:
+        """Yield the fork, under the condition that all its statements have."""
+        if self.first or self.later:
+            conditions = {x.condition for x in (*self.first, *self.later)}
+            common = conditions.pop() if len(conditions) == 1 else ()
+            yield Item(common, partial(self._printed, common), self)
+
+    def one_sided(self, condition: Condition, indent: int) -> list[str]:
+        """Return the statements of the only side under one test: that of the order and its own."""
+        start = f"if {self.test if self.first else f'not {self.test}'} and "
+        lines = any_of(start, condition, ":", indent, factor=True)
+        own = [_under(x, condition) for x in (*self.first, *self.later)]
+        return [*lines, *_block(own, indent)]
+
+    def _printed(self, common: Condition, indent: int) -> list[str]:
+        first, later = ([_under(x, common) for x in side] for side in (self.first, self.later))
+        if not first:
+            return [f"if not {self.test}:", *_block(later, indent)]
+        lines = [f"if {self.test}:", *_block(first, indent)]
+        conditions = {x.condition for x in later}
+        if not later or conditions == {()} or len(conditions) > 1:
+            return [*lines, *(("else:", *_block(later, indent)) if later else ())]
+        (condition,) = conditions
+        own = [_under(x, condition) for x in later]
+        return [*lines, *any_of("elif ", condition, ":", indent), *_block(own, indent)]
+
+
+def _block(items: Sequence[Item], indent: int) -> tuple[str, ...]:
+    """Return the statements of a block whose head has that indentation."""
+    return indented(predicated(items, indent + 4), 4)
+
+
+def _under(item: Item, common: Condition) -> Item:
+    """Return the item without a condition that is tested around it."""
+    return Item((), item.printed) if item.condition == common else item
+
+
+def _runs(items: Sequence[Item]) -> Iterator[tuple[Condition, list[Item]]]:
+    """Yield the items in runs of one condition."""
+    run: list[Item] = []
+    for item in items:
+        if run and run[-1].condition != item.condition:
+            yield run[0].condition, run
+            run = []
+        run.append(item)
+    if run:
+        yield run[0].condition, run
+
+
+def merged_items(segments: Sequence[Segment], head: Fork, asked: Conditions) -> Iterator[Item]:
+    """Yield what runs after the fork ``head``: shared lines and forks in turn."""
+    for n, segment in enumerate(segments):
+        if segment.shared:
+            if not n:
+                yield from head.items()
+            yield from items_of(segment.shared, asked)
+            continue
+        first, later = (items_of(body, asked) for body in (segment.first, segment.later))
+        if not n:
+            first, later = [*head.first, *first], [*head.later, *later]
+        yield from Fork(head.test, first, later).items()
+
+
+def fewest_lines(
+    segments: Sequence[Segment], printed: Callable[[Sequence[Segment]], list[str]]
+) -> list[str]:
+    """Return the shortest text found of these segments.
+
+    A shared segment is joined with the forks beside it as long as this makes the text shorter.
+    """
+    best = printed(segments)
+    while tries := [_unshared(segments, n) for n, s in enumerate(segments) if s.shared]:
+        text, way = min(((printed(way), way) for way in tries), key=lambda found: len(found[0]))
+        if len(text) >= len(best):
+            break
+        best, segments = text, way
+    return best
+
+
+def _unshared(segments: Sequence[Segment], n: int) -> list[Segment]:
+    """Return the segments with one that is shared in one fork with its neighbours."""
+    first = max(n - 1, 0)
+    fork = reduce(Segment.joined, segments[first : n + 2])
+    return [*segments[:first], replace(fork, shared=()), *segments[n + 2 :]]

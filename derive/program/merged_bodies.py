@@ -1,0 +1,290 @@
+"""One text of two backwards: that of first order, and that of any order.
+
+    shared      k = exp(-gamma*squares)             k = exp(-gamma*squares)
+    a fork      part = h*y.addcmul_(k, x)           part = k*x + y*h
+    shared      grad_x = part.sum(0)                product = part.sum(0), renamed
+
+Either order runs exactly the lines of its own body, in their order: nothing is run in addition,
+and no line moves past another. So every fact of the data flow of a body holds in the merged
+text too. In particular, a line of first order that overwrites a temporary is shared as
+``reuse.mul(x, y)``, which overwrites x in first order alone; there only lines of the first body
+follow, none of which reads x. In any order it is x*y, as in the other body.
+
+A name of one body becomes that of the other whose line computes the same. The renaming is
+injective and keeps what a body is given and what it returns, so neither body changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from derive.program.buffer_reuse import in_place_operation, where_allowed
+from derive.program.cse import Line, numbered
+from derive.program.dataflow import live_in
+from derive.program.gradient_predication import Needs
+from derive.program.torch_ir import Binary, Code, Name, names_in, replaced
+
+Body = tuple[tuple[Line, Needs], ...]
+"""The lines of a backward, and the inputs whose gradients need each."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive lines of both bodies; ``shared`` is their one text, or empty in a fork."""
+
+    first: Body
+    later: Body
+    shared: Body = ()
+
+    def joined(self, other: Segment) -> Segment:
+        """Return both segments as one."""
+        shared = (*self.shared, *other.shared)
+        return Segment((*self.first, *other.first), (*self.later, *other.later), shared)
+
+
+def merge_bodies(
+    first: Body, later: Body, results: Collection[str], taken: Collection[str]
+) -> list[Segment]:
+    """Return the segments of both bodies, shared ones and forks in turn.
+
+    ``results`` are the returned names. ``taken`` are the other names in use.
+    """
+    first, later = _Renaming(first, later, results).renamed(taken)
+    segments: list[Segment] = []
+    for one, two, shared in _aligned(first, later):
+        new = Segment(one, two, shared)
+        if segments and bool(segments[-1].shared) == bool(shared):
+            segments[-1] = segments[-1].joined(new)
+        elif one or two:
+            segments.append(new)
+    return segments
+
+
+# -------------------------------------------------------------------- alignment
+
+
+def _aligned(first: Body, later: Body) -> Iterator[tuple[Body, Body, Body]]:
+    """Yield (first, later, shared) of a longest common subsequence, and the lines between."""
+    table = {(a, b): _shared(x, y) for a, x in enumerate(first) for b, y in enumerate(later)}
+    most = Counter[tuple[int, int]]()
+    for a in reversed(range(len(first))):
+        for b in reversed(range(len(later))):
+            here = most[a + 1, b + 1] + 1 if table[a, b] else 0
+            most[a, b] = max(here, most[a + 1, b], most[a, b + 1])
+    a = b = 0
+    while a < len(first) and b < len(later):
+        entry = table[a, b]
+        if entry and most[a, b] == most[a + 1, b + 1] + 1:
+            yield first[a : a + 1], later[b : b + 1], (entry,)
+            a, b = a + 1, b + 1
+        elif most[a, b] == most[a + 1, b]:
+            yield first[a : a + 1], (), ()
+            a += 1
+        else:
+            yield (), later[b : b + 1], ()
+            b += 1
+    yield first[a:], later[b:], ()
+
+
+def _shared(one: tuple[Line, Needs], two: tuple[Line, Needs]) -> tuple[Line, Needs] | None:
+    """Return the line that is right in both bodies, if there is one."""
+    (line, needs), (other, own) = one, two
+    if line.name != other.name or needs != own:
+        return None
+    code = _same_but_in_place(line.code, other.code)
+    return None if code is None else (replace(line, code=code), needs)
+
+
+def _same_but_in_place(code: Code, other: Code) -> Code | None:
+    """Return the code with its operations in place decided at run time, if the other has them not.
+
+    x.mul_(y) and x*y, or y*x, make reuse.mul(x, y).
+    """
+    if code is other:
+        return code
+    plain = in_place_operation(code) or code
+    for way in (code,) if plain is code else _ways(plain):
+        if _alike(way, other):
+            pairs = zip(way.parts(), other.parts(), strict=True)
+            parts = [_same_but_in_place(a, b) for a, b in pairs]
+            if None not in parts:
+                turned = parts if way is plain else parts[::-1]
+                made = _with_parts(code, turned)
+                return made if plain is code else where_allowed(made)
+    return None
+
+
+def _ways(code: Code) -> Iterator[Code]:
+    """Yield the code, and b op a of a op b if these are the same."""
+    yield code
+    if isinstance(code, Binary) and code.op in "+*":
+        yield Binary(code.op, code.right, code.left)
+
+
+def _with_parts(code: Code, parts: Iterable[Code | None]) -> Code:
+    left = iter(parts)
+    made: Code = code.map(lambda _: next(left))
+    return made
+
+
+_HOLE = Name("_")
+
+
+def _alike(code: Code, other: Code) -> bool:
+    """True if two codes differ in their parts alone."""
+    if not code.parts() or type(code) is not type(other):
+        return False
+    return len(code.parts()) == len(other.parts()) and _shell(code) is _shell(other)
+
+
+def _shell(code: Code) -> Code:
+    return _with_parts(code, [_HOLE] * len(code.parts()))
+
+
+# -------------------------------------------------------------------- names
+
+
+Guess = Callable[[str, str], bool]
+"""Whether two names may be paired because lines that are alike read them."""
+
+
+def _never(_name: str, _other: str) -> bool:
+    return False
+
+
+@dataclass
+class _Renaming:
+    """The local names of both bodies that correspond: each name has at most one partner."""
+
+    first: Body
+    later: Body
+    results: Collection[str]
+    partner: dict[str, str] = field(default_factory=dict)
+    """A name of the first body -> one of the other."""
+
+    def __post_init__(self) -> None:
+        self.free = _local_names(self.first, self.results)
+        fixed = _names(self.first) - set(self.free)
+        local = _local_names(self.later, self.results)
+        self.free_later = {name: kept for name, kept in local.items() if name not in fixed}
+        self.known = set[str]()
+        """The partners."""
+        for name in [n for n, kept in self.free.items() if kept and self.free_later.get(n)]:
+            self._pair({name: name})
+        self._find()
+
+    def _pair(self, new: Mapping[str, str]) -> bool:
+        self.partner |= new
+        self.known |= set(new.values())
+        return bool(new)
+
+    def _find(self) -> None:
+        """Pair names until no line tells of more: by their own code before that of readers."""
+        while self._by_code(_never) or self._by_readers() or self._by_code(self._are_unnamed):
+            pass
+
+    def _by_readers(self) -> bool:
+        """Pair what lines of corresponding names read at the same places."""
+        return any(
+            self._pair(self._unified(line.code, other.code, self._may_pair) or {})
+            for line, needs in reversed(self.first)
+            for other, own in reversed(self.later)
+            if needs == own and self._same(line.name, other.name)
+        )
+
+    def _by_code(self, guess: Guess) -> bool:
+        """Pair names of lines with the same code, and of what they read as ``guess`` allows."""
+        for line, needs in self.first:
+            for other, own in self.later:
+                if needs != own or not self._may_pair(line.name, other.name):
+                    continue
+                new = self._unified(line.code, other.code, guess)
+                if new is not None and line.name not in new and other.name not in new.values():
+                    return self._pair(new | {line.name: other.name})
+        return False
+
+    def _same(self, name: str, other: str) -> bool:
+        if name in self.partner:
+            return self.partner[name] == other
+        return name == other and other not in self.known and name not in self.free
+
+    def _may_pair(self, name: str, other: str) -> bool:
+        """True if two names have no partners and may get each other."""
+        if name in self.partner or other in self.known:
+            return False
+        if name not in self.free or other not in self.free_later:
+            return False
+        return name == other or not (self.free[name] and self.free_later[other])
+
+    def _are_unnamed(self, name: str, other: str) -> bool:
+        """True if two names may be paired and neither is of an equation."""
+        kept = self.free.get(name) or self.free_later.get(other)
+        return not kept and self._may_pair(name, other)
+
+    def _unified(self, code: Code, other: Code, guess: Guess) -> dict[str, str] | None:
+        """Return the pairs under which two codes are the same, up to operations in place."""
+        new: dict[str, str] = {}
+        return new if self._unify(code, other, guess, new) else None
+
+    def _unify(self, code: Code, other: Code, guess: Guess, new: dict[str, str]) -> bool:
+        if isinstance(code, Name) and isinstance(other, Name):
+            if new.get(code.id) == other.id or self._same(code.id, other.id):
+                return True
+            if code.id in new or other.id in new.values():
+                return False
+            if not guess(code.id, other.id):
+                return False
+            new[code.id] = other.id
+            return True
+        plain = in_place_operation(code)
+        for way in (code,) if plain is None else _ways(plain):
+            if way is other and not any(n in self.free for n in names_in(way)):
+                return True
+            if _alike(way, other):
+                tried = dict(new)
+                pairs = zip(way.parts(), other.parts(), strict=True)
+                if all(self._unify(a, b, guess, tried) for a, b in pairs):
+                    new.update(tried)
+                    return True
+        return False
+
+    def renamed(self, taken: Collection[str]) -> tuple[Body, Body]:
+        """Return both bodies under their common names; ``taken`` are the other names in use."""
+        fixed = {*_names(self.first), *_names(self.later), *taken}
+        own: dict[str, str] = {}
+        others: dict[str, str] = {}
+        for name, other in self.partner.items():
+            named = self.free[name] and not self.free_later[other]
+            if named and name != other and name not in _names(self.later):
+                own[name] = others[other] = name
+            else:
+                own[name] = other
+        kept = {n for n in _names(self.first) if n not in own} & set(own.values())
+        for name in sorted(kept):
+            own[name] = numbered(name.rstrip("0123456789"), fixed)
+        return _under(self.first, own), _under(self.later, others)
+
+
+def _local_names(body: Body, results: Collection[str]) -> dict[str, bool]:
+    """Return the names that may change, and whether each is one of the user.
+
+    What is given, what is returned and what is assigned twice keeps its name.
+    """
+    times = Counter(line.name for line, _ in body)
+    fixed = {*live_in([line for line, _ in body]), *results}
+    return {x.name: x.kept for x, _ in body if times[x.name] == 1 and x.name not in fixed}
+
+
+def _names(body: Body) -> set[str]:
+    return {name for line, _ in body for name in (line.name, *names_in(line.code))}
+
+
+def _under(body: Body, names: Mapping[str, str]) -> Body:
+    """Return the body under other names."""
+    new: dict[Code, Code] = {Name(old): Name(name) for old, name in names.items()}
+    return tuple(
+        (replace(x, name=names.get(x.name, x.name), code=replaced(x.code, new)), needs)
+        for x, needs in body
+    )

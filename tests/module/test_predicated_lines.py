@@ -1,0 +1,75 @@
+"""The lines of both orders under their predicates."""
+
+from functools import partial
+
+import pytest
+
+from derive.module.predicated_lines import Fork, Item, any_of, fewest_lines, predicated
+from derive.program.cse import Line
+from derive.program.merged_bodies import Segment
+from derive.program.torch_ir import Name
+
+
+def items(*lines: str) -> list[Item]:
+    """``c: a`` is a under the condition c."""
+    made = []
+    for line in lines:
+        condition, _, statement = line.rpartition(": ")
+        alternatives = tuple(condition.split(" or ")) if condition else ()
+        made.append(Item(alternatives, partial(lambda text, _: [text], statement)))
+    return made
+
+
+def printed(*forks: Fork) -> str:
+    return "\n".join(predicated([item for fork in forks for item in fork.items()], 0))
+
+
+FORKS = {
+    "both": (["a"], ["b"], "if f:\n    a\nelse:\n    b"),
+    "first": (["a"], [], "if f:\n    a"),
+    "later": ([], ["b"], "if not f:\n    b"),
+    "none": ([], [], ""),
+    "one condition": (["p: a"], ["p: b"], "if p:\n    if f:\n        a\n    else:\n        b"),
+    "one side": (["p: a"], [], "if f and p:\n    a"),
+    "alternatives": ([], ["p or q: b"], "if not f and (p or q):\n    b"),
+    "other side": (["a"], ["p: b", "p: c"], "if f:\n    a\nelif p:\n    b\n    c"),
+    "two": (
+        ["p: a", "q: b"],
+        ["c"],
+        "if f:\n    if p:\n        a\n    if q:\n        b\nelse:\n    c",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORKS.values(), ids=FORKS)
+def test_a_fork_is_one_test_under_the_condition_of_its_lines(case):
+    first, later, text = case
+    assert printed(Fork("f", items(*first), items(*later))) == text
+
+
+def test_lines_in_a_row_with_one_condition_are_under_one_test():
+    fork = Fork("f", items("p: b"), [])
+    made = predicated([*items("p: a"), *fork.items(), *items("p: c", "d")], 0)
+    assert made == ["if p:", "    a", "    if f:", "        b", "    c", "d"]
+
+
+def test_a_long_disjunction_has_a_line_for_each_alternative():
+    parts = [f"ctx.needs_input_grad[{n}]" for n in range(4)]
+    made = any_of("if f and ", parts, ":", 0, factor=True)
+    assert made == ["if f and (", f"    {parts[0]}", *(f"    or {p}" for p in parts[1:]), "):"]
+
+
+def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
+    def line(name: str):
+        return ((Line(name, Name(name)), ()),)
+
+    forks = Segment(line("a"), line("b")), Segment(line("c"), line("d"))
+    segments = [forks[0], Segment(line("s"), line("s"), line("s")), forks[1]]
+
+    def text(given):
+        return [
+            x for s in given for x in (["s"] if s.shared else ["if", *s.first, "else", *s.later])
+        ]
+
+    assert len(fewest_lines(segments, text)) == 8
+    assert len(text(segments)) == 9
