@@ -188,7 +188,7 @@ def _cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
         if weight is None
         else torch.where(
             target != ignore_index,
-            weight[torch.where(target != ignore_index, target, 0)],
+            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
             0,
         ).sum()
     )

@@ -257,7 +257,7 @@ def _linear_cross_entropy_reduced(loss, target, weight, ignore_index, reduction)
         if weight is None
         else torch.where(
             target != ignore_index,
-            weight[torch.where(target != ignore_index, target, 0)],
+            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
             0,
         ).sum()
     )

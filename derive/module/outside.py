@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from derive.algebra import substitution
 from derive.algebra.expr import (
     Access,
     Add,
@@ -42,7 +43,11 @@ from derive.program.torch_ir import (
     Code,
     FunctionCall,
     Literal,
+    MethodCall,
     Name,
+    Subscript,
+    Tuple,
+    literal,
     names_in,
     subexpressions,
 )
@@ -102,10 +107,32 @@ def outside(split: CommonOutput, common: Program, others: Mapping[str, Program])
     if common.rearranges or keeps or not all(map(_is_in_float32, bodies)):
         return None
     (name,) = common.outputs
-    lines = {option: p.forward for option, p in others.items()}
+    lines = {
+        option: tuple(replace(line, code=_with_checked_reads(line.code)) for line in p.forward)
+        for option, p in others.items()
+    }
     precision, results = common.forward_precision, (*common.forward, *common.composed)
     is_view = any(unrounded(x.code, precision)[1] for x in results if x.name == name)
     return Outside(split.choice, split.option, name, lines, precision.listed, is_view)
+
+
+def _with_checked_reads(code: Code) -> Code:
+    """Return the code in which a negative position is an error: x[at] would wrap.
+
+    >>> from derive.program.torch_ir import Subscript, text
+    >>> text(_with_checked_reads(Subscript(Name("x"), (Name("at"),))))
+    'rt.read_at(x, (0,), at)'
+    """
+
+    def visit(part: Code) -> Code | None:
+        match part:
+            case Subscript(Name() as x, (Name() | FunctionCall() | MethodCall() as at,)):
+                return FunctionCall(
+                    "rt.read_at", (x, Tuple((literal(0),)), _with_checked_reads(at))
+                )
+        return None
+
+    return substitution.replace(code, visit)
 
 
 def _is_in_float32(lines: Sequence[Line]) -> bool:
@@ -160,12 +187,16 @@ def option_lines(o: Outside) -> list[str]:
     """Return the statements that return the chosen option of the output."""
     output: Code = Name(o.equation)
     output = FunctionCall("rt.no_view", (output,)) if o.is_view else output
-    made = {o.option: formatted_statement("return ", output, 8)}
-    for option, (*first, last) in o.others.items():
-        before = [s for line in first for s in assigned(line, 8)]
-        made[option] = [*before, *formatted_statement("return ", last.code, 8)]
-    *short, longest = sorted(made, key=lambda option: len(made[option]))
+    made = {o.option: (Line(o.equation, output),), **o.others}
+    *short, longest = sorted(made, key=lambda option: len(_returned(made[option], 8)))
     lines: list[str] = []
     for option in short:
-        lines += [f'if {o.choice} == "{option}":', *indented(made[option], 4)]
-    return [*lines, *made[longest]]
+        lines += [f'if {o.choice} == "{option}":', *indented(_returned(made[option], 8), 4)]
+    return [*lines, *_returned(made[longest], 4)]
+
+
+def _returned(lines: Sequence[Line], indent: int) -> list[str]:
+    """Return the statements of lines of which the last is returned."""
+    *first, last = lines
+    before = [s for line in first for s in assigned(line, indent)]
+    return [*before, *formatted_statement("return ", last.code, indent)]

@@ -24,7 +24,7 @@ from derive import api, catalog, pipeline
 from derive.notation.operation import Operation
 
 KEPT = ROOT / ".pytest_cache" / "derived"
-FUNCTIONS = ("derive_option", "program_of", "tangents_of")
+FUNCTIONS = ("derive_option", "program_of", "tangents_of", "plain_program")
 """Those of `derive.pipeline` that are shared, on any operation of the catalog."""
 PLAIN = {name: getattr(pipeline, name) for name in FUNCTIONS}
 
