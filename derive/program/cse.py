@@ -187,7 +187,7 @@ def _is_cheap(code: Code) -> bool:
     if isinstance(code, Unary) and code.op in ("*", "not"):
         return True
     if isinstance(code, Unary | Binary):
-        return all(_is_number(part) for part in code.parts())
+        return all(is_size(part) for part in code.parts())
     return isinstance(code, FunctionCall) and code.name.startswith(
         ("math.", "rt.ieee_call", "rt.ieee_divide", "min", "max", "len", "torch.finfo")
     )
@@ -202,11 +202,12 @@ _SHORT = 24
 """Characters."""
 
 
-def _is_number(code: Code) -> bool:
+def is_size(code: Code) -> bool:
+    """True for arithmetic of sizes and written numbers, which is no tensor."""
     if isinstance(code, Literal | Dim | Subscript):
         return True
     if isinstance(code, Unary | Binary):
-        return all(_is_number(part) for part in code.parts())
+        return all(is_size(part) for part in code.parts())
     return False
 
 
@@ -331,7 +332,7 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
         code = replaced(line.code, same)
         if isinstance(code, Name) and not line.kept:
             same[Name(line.name)] = code
-        elif code in made and not line.kept and not _is_number(code):
+        elif code in made and not line.kept and not is_size(code):
             same[Name(line.name)] = made[code]
         else:
             made.setdefault(code, Name(line.name))

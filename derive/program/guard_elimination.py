@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import and_
 
-from derive.program.cse import Line
+from derive.program.cse import Line, is_size
 from derive.program.dataflow import Backward
 from derive.program.gradient_predication import Needs
 from derive.program.torch_ir import (
@@ -77,7 +77,7 @@ class _Read(Backward[Masks]):
                 return code
             case FunctionCall(name, (test, then, other)) if name in _CHOICES:
                 # A dropped tensor may contribute axes to the result.
-                plain = isinstance(other, Literal) and not isinstance(then, Literal)
+                plain = isinstance(other, Literal) and not is_size(then)
                 if plain and self._follows(test, masks):
                     kept = self.without(then, masks)
                     if not self.differentiable:

@@ -10,6 +10,7 @@ from kit.lowered import assert_right
 from kit.texts import source
 
 from derive.api import load
+from derive.check.checks import verify_source
 from derive.check.derivatives import gradcheck, gradgradcheck, value
 from derive.check.samples import cases, sample
 from derive.notation.specification import parse
@@ -331,3 +332,13 @@ def test_a_matrix_of_ones_that_an_optional_tensor_stands_for_sums_a_vector():
             for y in (load(op)(v), load(op)(v, torch.ones(size, size, dtype=torch.float64)))
         )
         torch.testing.assert_close(found, wanted)
+
+
+def test_a_size_keeps_the_guard_that_gives_it_axes():
+    """where(m[k], size(j), 0) has an axis; without its guard it was a number, typed as a tensor."""
+    op = parse(
+        "op f(x[k], v[j], U[k]: int) -> y\n"
+        "e[k] = [all[i](k < 1 and x[i] < 9)]*(sum[i](x[i]))\n"
+        "y[k] = mean[j | U[k] == k](log_softmax[k | e[U[k]] < 0.8](sin(v[j])*x[k]))"
+    )
+    verify_source(op, source(op))
