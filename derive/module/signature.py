@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Mul, Num, Param, Size
-from derive.notation.operation import AxisOf, Extent, Operation, SizeOf, Tensor
+from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.shapes import factors
 from derive.notation.smart_constructors import product
 from derive.notation.split import composites
@@ -141,8 +141,3 @@ def _part(e: Expr) -> str | None:
         return e.name
     whole = isinstance(e, Num) and e.value.denominator == 1 and e.value >= 0
     return str(e.value) if whole and isinstance(e, Num) else None
-
-
-def axis_clause(p: AxisOf) -> str:
-    """Return the clause of a parameter that is the position of an axis."""
-    return f"{p.name}=axis({p.index.name})"

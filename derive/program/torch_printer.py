@@ -74,16 +74,6 @@ def broken(start: str, code: Code, end: str = "", indent: int = 0) -> list[str]:
     return _Printer(COLUMNS - indent).lines([start, _statement_value(code), end])
 
 
-def broken_tuple(start: str, codes: Sequence[Code], indent: int = 0) -> list[str]:
-    """Return the lines of start + codes, separated by commas: several results."""
-    whole = f"{start}{', '.join(map(text, codes))}"
-    if len(whole) + indent <= COLUMNS:
-        return [whole]
-    mark = Mark()
-    items = [_of(code, _Place.BRACKETS) for code in codes]
-    return _Printer(COLUMNS - indent).lines([start, _optional(_separated(items), mark)])
-
-
 # -------------------------------------------------------------------- documents
 
 

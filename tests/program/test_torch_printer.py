@@ -26,7 +26,7 @@ from derive.program.torch_ir import (
     Unary,
     text,
 )
-from derive.program.torch_printer import COLUMNS, broken, broken_tuple, fits, is_long
+from derive.program.torch_printer import COLUMNS, broken, fits, is_long
 
 NAMES = "x mu grad_input weight label_smoothing running_total target q".split()
 APART = "\n# apart\n"
@@ -84,7 +84,6 @@ def statement(r: random.Random) -> list[str]:
             lambda: broken(f"{r.choice(NAMES)} = ", made, indent=indent),
             lambda: broken("return ", made, indent=indent),
             lambda: [*broken("if ", made, ":", indent), "    pass"],
-            lambda: broken_tuple("return ", [made, code(r, 3), code(r, 1)], indent),
         ]
     )()
     heads = [f"{' ' * n}if x:" for n in range(0, indent, 4)]
