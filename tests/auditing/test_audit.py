@@ -1,9 +1,11 @@
 """Right Functions are right, seeded mistakes are found and named, and nothing is named wrongly."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
+from kit.each import in_turns
 from kit.functions import EXAMPLES, OPERATIONS, Linear, MeanSquares, Softmax, SumAndProduct
 from kit.mistakes import CONDITIONS, MISTAKES
 from kit.seeded import seeded
@@ -13,13 +15,7 @@ import derive
 FUNCTIONS = pytest.mark.parametrize("function", EXAMPLES, ids=lambda f: f.__name__)
 
 
-def each_mistake(share):
-    """One of so many in a row now, and all in the long campaign."""
-    rows = [
-        pytest.param(*row, marks=[pytest.mark.long] if n % share else [])
-        for n, row in enumerate(MISTAKES)
-    ]
-    return pytest.mark.parametrize(("function", "old", "new", "name", "said"), rows)
+each_mistake = partial(pytest.mark.parametrize, ("function", "old", "new", "name", "said"))
 
 
 def wanting(args):
@@ -54,7 +50,7 @@ def test_a_right_function_is_right_beside_its_operation(function):
     assert report.right, str(report)
 
 
-@each_mistake(5)
+@each_mistake(in_turns(MISTAKES, 10))
 def test_a_mistake_is_named(function, old, new, name, said):
     report = report_of(function, old, new)
     row = row_of(report, name)
@@ -63,7 +59,7 @@ def test_a_mistake_is_named(function, old, new, name, said):
     assert row.wrong in str(report) and name in str(report)
 
 
-@each_mistake(10)
+@each_mistake(in_turns(MISTAKES, 20))
 def test_a_mistake_is_found_where_no_operation_is_known(function, old, new, name, said):
     report = report_of(function, old, new, known=False)
     assert not row_of(report, name).right

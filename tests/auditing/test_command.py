@@ -1,10 +1,11 @@
 """``derive audit`` on the command line, and the fixture in a test of one's own."""
 
+import importlib
 import json
-import subprocess
 import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from derive.command.cli import app
@@ -98,21 +99,10 @@ def test_what_cannot_be_judged_is_an_error(folder, name, said):
     assert said in str(made.exception)
 
 
-def test_the_fixture_fails_a_test_with_the_report(folder):
-    (folder / "conftest.py").write_text("from derive.auditing.fixture import derive_audit\n")
-    (folder / "test_products.py").write_text(
-        "import torch\nfrom products import Product, Wrong\n\n"
-        "ARGS = torch.randn(3), torch.randn(3)\n"
-        "def test_right(derive_audit):\n    derive_audit(Product, *ARGS)\n\n"
-        "def test_wrong(derive_audit):\n    derive_audit(Wrong, *ARGS)\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 1, ran.stdout
-    assert "1 failed, 1 passed" in ran.stdout
-    assert "wrong: the factor 2 is too many" in ran.stdout
-    assert "Captured log" not in ran.stdout
+def test_the_fixture_fails_a_test_with_the_report(folder, derive_audit, caplog):
+    products = importlib.import_module("products")
+    given = torch.randn(3), torch.randn(3)
+    assert derive_audit(products.Product, *given).right
+    with pytest.raises(pytest.fail.Exception, match="wrong: the factor 2 is too many") as caught:
+        derive_audit(products.Wrong, *given)
+    assert not caught.value.pytrace and not caplog.records

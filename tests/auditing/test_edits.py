@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from kit.each import in_turns
 from kit.right import RIGHT
 from kit.right.chunked import ChunkedLinearCrossEntropy
 from kit.right.columns import BoxOverlap
@@ -60,10 +61,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("function", "old", "new", "name", "said"),
-    [pytest.param(*row, marks=[pytest.mark.long] if n % 2 else []) for n, row in enumerate(EDITS)],
-)
+@pytest.mark.parametrize(("function", "old", "new", "name", "said"), in_turns(EDITS, 5))
 def test_the_edit_that_mends_a_gradient_is_named(function, old, new, name, said):
     torch.manual_seed(0)
     report = derive.audit(seeded(function, old, new), *EXAMPLE[function]())

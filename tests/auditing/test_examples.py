@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kit.each import in_turns
 from kit.right import RIGHT
 from kit.right.gated import GLUChannels
 from kit.right.losses import ReducedHuber, SmoothedCrossEntropy
@@ -37,9 +38,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("function", "old", "new", "said"), MISTAKES, ids=[f.__name__ for f, *_ in MISTAKES]
-)
+@pytest.mark.parametrize(("function", "old", "new", "said"), in_turns(MISTAKES, 2))
 def test_the_calls_that_are_wrong_are_told_apart(function, old, new, said):
     torch.manual_seed(0)
     entry = OF[function]

@@ -6,14 +6,14 @@ from kit.right import KINDS, RIGHT
 from kit.right.oracle import arguments, gradients, places, prove, same
 
 
-@each_row("entry", RIGHT)
+@each_row("entry", RIGHT, turns=4)
 def test_a_function_is_right_at_its_example_and_at_other_sizes(entry):
     assert len(entry.oracle_examples) >= 2
     for example in (entry.example, *entry.oracle_examples):
         prove(entry, arguments(example))
 
 
-@each_row("entry", RIGHT)
+@each_row("entry", RIGHT, turns=4)
 def test_a_function_is_right_in_the_dtypes_of_its_example(entry):
     args = arguments(entry.example, torch.float32)
     assert not any(

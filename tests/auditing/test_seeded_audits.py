@@ -1,10 +1,13 @@
 """Every seeded mistake is found, and all but two are named.
 
-CI takes one of twenty-four, ``-m long`` all.
+CI takes one of forty-eight at a time, ``-m long`` all.
 """
+
+from functools import partial
 
 import pytest
 import torch
+from kit.each import in_turns
 from kit.right import RIGHT
 from kit.right.matrices import CholeskyFactor, SquareRootSPD
 from kit.seeded import seeded
@@ -19,18 +22,7 @@ UNNAMED = [(CholeskyFactor, "p.diagonal().mul_(0.5)"), (SquareRootSPD, "(roots[:
 OF = {entry.function: entry for entry in RIGHT}
 
 
-def each(rows, share):
-    return pytest.mark.parametrize(
-        ("function", "old", "new", "name", "said"),
-        [
-            pytest.param(
-                *row,
-                id=f"{n}-{row[0].__name__}-{row[3]}",
-                marks=[pytest.mark.long][n % share == 0 :],
-            )
-            for n, row in enumerate(rows)
-        ],
-    )
+each = partial(pytest.mark.parametrize, ("function", "old", "new", "name", "said"))
 
 
 def audited(function, old, new, several=False):
@@ -52,7 +44,7 @@ def _is_float(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-@each(MISTAKES, 24)
+@each(in_turns(MISTAKES, 48))
 def test_a_mistake_is_wrong(function, old, new, name, said):
     report = audited(function, old, new)
     rows = [row for row in report.rows if row.input.split("[")[0] == name]
@@ -61,7 +53,7 @@ def test_a_mistake_is_wrong(function, old, new, name, said):
         assert any(row.wrong and not row.wrong.startswith("it is off") for row in rows), str(report)
 
 
-@each(CONDITIONS, 2)
+@each(in_turns(CONDITIONS, 4))
 def test_a_mistake_of_some_uses_is_met(function, old, new, name, said):
     report = audited(function, old, new, several=True)
     assert report.verdict != "right", str(report)

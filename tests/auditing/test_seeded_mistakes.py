@@ -19,12 +19,12 @@ def found(function, old, new, name):
     ]
 
 
-@each_row("function, old, new, name, said", MISTAKES)
+@each_row("function, old, new, name, said", MISTAKES, turns=4)
 def test_a_mistake_gives_another_gradient(function, old, new, name, said):
     assert any(use.partition(":")[0] == "gradients" for use in found(function, old, new, name)[0])
 
 
-@each_row("function, old, new, name, said", CONDITIONS)
+@each_row("function, old, new, name, said", CONDITIONS, turns=4)
 def test_a_mistake_of_some_uses_shows_in_some_only(function, old, new, name, said):
     at, *elsewhere = found(function, old, new, name)
     assert "gradients" not in at

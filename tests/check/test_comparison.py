@@ -121,7 +121,7 @@ def test_closed_forms_by_hand():
     assert found.approximate and found.maxdiff < 1e-13
 
 
-@each_row("wrong", [*INTERMEDIATES, *PARAMETERS])
+@each_row("wrong", [*INTERMEDIATES, *PARAMETERS], turns=3)
 @each_row("dtype", [torch.float32, torch.float64])
 def test_one_wrong_gradient_is_found_and_no_other(wrong, dtype):
     tensors = model_inputs(dtype, n=11, t=3, d=5, j=7, v=6, c=9)
@@ -309,7 +309,7 @@ def test_two_mappings_of_gradients():
 # ---------------------------------------------------------------- the generated code
 
 
-@each_operation(every_output, share=3)
+@each_operation(every_output, share=3, turns=3)
 def test_generated_code_keeps_every_adjoint(op, option, of):
     made = random_inputs(op, option, seed=1)
     known = {}

@@ -7,8 +7,11 @@ import io
 import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from runpy import run_module
 from subprocess import CompletedProcess
 from unittest.mock import patch
 
@@ -19,8 +22,19 @@ ROOT = Path(__file__).parents[2]
 
 def derive(*args: str | Path, cwd: Path = ROOT) -> CompletedProcess[str]:
     """``derive args`` in this process, as if it were one of its own."""
+    return _here(main, "derive", *args, cwd=cwd)
+
+
+def module(name: str, *args: str | Path, cwd: Path) -> CompletedProcess[str]:
+    """``python -m name args`` in this process."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*found in sys.modules", category=RuntimeWarning)
+        return _here(lambda: run_module(name, run_name="__main__"), name, *args, cwd=cwd)
+
+
+def _here(program: Callable[[], object], *args: str | Path, cwd: Path) -> CompletedProcess[str]:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-    argv, collected = ["derive", *map(str, args)], gc.get_threshold()
+    argv, collected = [*map(str, args)], gc.get_threshold()
     with (
         chdir(cwd),
         redirect_stdout(out),
@@ -29,7 +43,7 @@ def derive(*args: str | Path, cwd: Path = ROOT) -> CompletedProcess[str]:
         patch.dict(os.environ),
     ):
         try:
-            main()
+            program()
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0

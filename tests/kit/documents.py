@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kit.command import ROOT, derive, run
+from kit.command import ROOT, derive, module, run
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -144,7 +144,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 def said(command: str, folder: Path, code: int) -> tuple[str, int]:
-    """The output and exit code of a command: derive here, another Python in its own process.
+    """The output and exit code of a command: derive and modules here, others in a process.
 
     ``code`` is that of the command before it, which ``echo $?`` prints.
     """
@@ -152,6 +152,8 @@ def said(command: str, folder: Path, code: int) -> tuple[str, int]:
     match name:
         case "derive":
             done = derive(*arguments, cwd=folder)
+        case "python" if arguments[0] == "-m":
+            done = module(*arguments[1:], cwd=folder)
         case "python":
             places = os.pathsep.join(map(str, (folder, ROOT)))
             done = run(sys.executable, *arguments, cwd=folder, PYTHONPATH=places)

@@ -9,16 +9,40 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from kit.command import run
 
 from derive import catalog
 from derive.notation.operation import Operation, options
 
 
-def some_now(seeds: Sequence[Any], count: int) -> list[Any]:
-    """The first so many of all; the others belong to the long campaign."""
+def commits() -> int:
+    """How many this checkout has; 0 where that is not known."""
+    told = run("git", "rev-list", "--count", "HEAD")
+    return 0 if told.returncode else int(told.stdout)
+
+
+TURN = commits()
+"""Rows that take turns have the next one at the next commit, and the same at the same."""
+
+
+def has_turn(n: int, turns: int) -> bool:
+    """True for one of so many rows in a row: each once in that many commits."""
+    return (n + TURN) % turns == 0
+
+
+def some_now(seeds: Sequence[Any], count: int, turns: int = 1) -> list[Any]:
+    """The first so many of all, which may take turns; the others belong to the long campaign."""
     return [
-        pytest.param(seed, marks=() if n < count else pytest.mark.long)
+        pytest.param(seed, marks=() if n < count and has_turn(n, turns) else pytest.mark.long)
         for n, seed in enumerate(seeds)
+    ]
+
+
+def in_turns(rows: Iterable[tuple[Any, ...]], turns: int) -> list[Any]:
+    """Rows of several values of which one of so many is tried now, and all in the campaign."""
+    return [
+        pytest.param(*row, marks=() if has_turn(n, turns) else pytest.mark.long)
+        for n, row in enumerate(rows)
     ]
 
 
@@ -32,11 +56,13 @@ def naming(*what: object) -> Iterator[None]:
         raise
 
 
-def each_row(names: str, rows: Iterable[Any]) -> Callable[[Callable[..., None]], Any]:
+def each_row(
+    names: str, rows: Iterable[Any], turns: int = 1
+) -> Callable[[Callable[..., None]], Any]:
     """One test of all rows, where parametrize makes a test of each: for rows that take no time.
 
     ``names`` are those of the arguments that a row gives, as for parametrize. Every row is tried,
-    and all that fail are told.
+    and all that fail are told. With ``turns`` there are so many tests, of which one is run now.
     """
     given = [name.strip() for name in names.split(",")]
     table = [row if len(given) > 1 else (row,) for row in rows]
@@ -44,13 +70,17 @@ def each_row(names: str, rows: Iterable[Any]) -> Callable[[Callable[..., None]],
 
     def of_rows(test: Callable[..., None]) -> Any:
         @wraps(test)
-        def all_rows(**fixtures: Any) -> None:
-            try_all(table, lambda *row: test(**dict(zip(given, row, strict=True)), **fixtures))
+        def all_rows(first: int = 0, **fixtures: Any) -> None:
+            chosen = table[first::turns]
+            try_all(chosen, lambda *row: test(**dict(zip(given, row, strict=True)), **fixtures))
 
         parameters = inspect.signature(test).parameters
         others = [x for name, x in parameters.items() if name not in given]
+        if turns > 1:
+            others.append(inspect.Parameter("first", inspect.Parameter.KEYWORD_ONLY))
         all_rows.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]
-        return all_rows
+        now = some_now(range(turns), turns, turns)
+        return all_rows if turns == 1 else pytest.mark.parametrize("first", now)(all_rows)
 
     return of_rows
 
@@ -83,13 +113,15 @@ def each_operation(
     items: Callable[[Operation], Iterable[tuple[Any, ...]]] = itself,
     marks: Callable[[str], Any] = lambda name: (),
     share: int = 1,
+    turns: int = 1,
     together: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
     """Tests of an operation and an item of it: one for all items of an operation.
 
     Operations are named where tests are collected, and read where they run. Of ``share``
-    operations in a row one is tested now, for each test another, and all in the long campaign.
-    ``together`` makes one test of all operations, for what takes no time.
+    operations in a row one is tested now, for each test another, and all in the long campaign;
+    those that are tested now may take turns. ``together`` makes one test of all operations, for
+    what takes no time.
     """
 
     def of_operations(test: Callable[..., None]) -> Any:
@@ -107,8 +139,12 @@ def each_operation(
             of_all.__name__, of_all.__doc__ = test.__name__, test.__doc__
             return of_all
         first = sum(map(ord, test.__name__))
+
+        def is_now(n: int) -> bool:
+            return (n + first) % share == 0 and has_turn((n + first) // share, turns)
+
         names = [
-            pytest.param(name, marks=marks(name) if (n + first) % share == 0 else pytest.mark.long)
+            pytest.param(name, marks=marks(name) if is_now(n) else pytest.mark.long)
             for n, name in enumerate(catalog.names())
         ]
         return pytest.mark.parametrize("op", names, indirect=True)(of_operation)

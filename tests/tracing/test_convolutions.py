@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.each import in_turns
 
 import derive
 from derive.tracing.read import reading
@@ -64,7 +65,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("function", "shapes", "said"), READ)
+@pytest.mark.parametrize(("function", "shapes", "said"), in_turns(READ, 2))
 def test_windows_are_read(function, shapes, said):
     made = reading(function, *(r(*s) for s in shapes), name="f", comments=False)
     assert said in made.text

@@ -71,7 +71,7 @@ def test_what_is_dearer_says_by_how_much():
 def test_kernels_are_counted_as_they_run():
     """Tensors without data would take the way of a graph."""
     for module in (nn.LayerNorm(256), nn.GELU(), nn.Softmax(-1)):
-        (row,) = derive.report(derive.replace(module), torch.rand(4096, 256)).rows
+        (row,) = derive.report(derive.replace(module), torch.rand(2048, 256)).rows
         assert row.derived and row.fact.ours.seconds <= 1.2 * row.fact.plain.seconds
 
 

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.each import in_turns
 
 from derive import DeriveError, load, read_torch
 from derive.tracing.read import reading
@@ -35,7 +36,7 @@ def operands(rank):
 
 @pytest.mark.parametrize(
     ("rank", "mode", "padding", "corners"),
-    [*OFTEN, *(pytest.param(*s, marks=pytest.mark.long) for s in OTHERS)],
+    [*in_turns(OFTEN, 2), *(pytest.param(*s, marks=pytest.mark.long) for s in OTHERS)],
 )
 def test_samples_are_those_of_torch(rank, mode, padding, corners):
     def sample(x, grid):
@@ -67,12 +68,15 @@ def transformed(x, theta):
 
 @pytest.mark.parametrize(
     ("function", "shapes"),
-    [
-        (moved, ((2, 3, 5, 4), (2, 2, 3, 7))),
-        (moved, ((2, 1, 1, 4), (2, 2, 3, 1))),
-        (looked_up, ((1, 3, 5, 4), (7, 2))),
-        (transformed, ((2, 3, 5, 4), (2, 2, 3))),
-    ],
+    in_turns(
+        [
+            (moved, ((2, 3, 5, 4), (2, 2, 1, 7))),
+            (moved, ((2, 1, 1, 4), (2, 2, 3, 1))),
+            (looked_up, ((1, 3, 5, 4), (7, 2))),
+            (transformed, ((2, 1, 3, 4), (2, 2, 3))),
+        ],
+        2,
+    ),
 )
 def test_what_is_sampled_has_two_derivatives(function, shapes):
     given = [torch.randn(s, dtype=torch.float64).requires_grad_() for s in shapes]

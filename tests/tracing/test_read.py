@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.command import derive as command
+from kit.each import some_now
 
 import derive
 from derive.tracing import validate
@@ -26,7 +27,7 @@ QUICK = (
 ).split()
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", some_now(QUICK, len(QUICK), 2))
 def test_the_corpus_is_read(name):
     function, example = CORPUS[name]
     made = reading(function, *example(), comments=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kit.each import some_now
 
 import derive
 
@@ -25,7 +26,7 @@ SINGLE = {"gemma_rms_norm"}
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.long) for n in TRAINED]
+    "name", some_now(sorted(TRAINED, key=lambda name: name not in OFTEN), len(OFTEN), 3)
 )
 def test_what_is_read_is_the_function(name):
     function, example = CORPUS[f"trained.{name}"]

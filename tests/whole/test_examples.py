@@ -334,16 +334,6 @@ def test_a_missing_library_is_named_with_the_extra_that_has_it(library, tmp_path
     assert done.stderr == wanted
 
 
-def test_it_runs_as_a_module_with_the_default_names(tmp_path):
-    done = run(sys.executable, "-m", "derive.examples.makemore", "--steps", "25", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert lines[0] == "5163 names of 26 characters"
-    assert lines[4] == "12297 parameters"
-    assert [p.name for p in tmp_path.iterdir()] == ["makemore.png"]
-
-
 # ------------------------------------------------------------------- the curve
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kit.chains import CHAINS
+from kit.each import some_now
 from kit.plain import plain
 from kit.shared import kept
 
@@ -23,15 +24,17 @@ torch = pytest.importorskip("torch")
 
 GROWN = [name for name in CHAINS if name != "batch_norm"]
 """A chain to a loss has the layers of batch norm too."""
+CHAINS_NOW = some_now(GROWN, len(GROWN), 2)
+each_chain = pytest.mark.parametrize("name", CHAINS_NOW)
 FEW, MANY = 6, 12
 DEPTHS = {
     "elementwise": (16, 24, 32),
     "linear": (20, 24, 28),
-    "shared": (20, 22, 24),
+    "shared": (12, 14, 16),
     "outputs": (12, 16, 20),
     "residual": (12, 16, 20),
-    "loss": (12, 14, 16),
-    "attention": (12, 14, 16),
+    "loss": (FEW, 9, MANY),
+    "attention": (FEW, 9, MANY),
 }
 """Deep enough that each list of names has a line for each name, and where a layer has few lines,
 that one more of them, which a long list or name takes, does not count."""
@@ -54,7 +57,7 @@ def derived(name: str, depth: int) -> tuple[str, Derivation]:
     return kept(f"chain {name} {depth}", derived_now)
 
 
-@pytest.mark.parametrize("name", GROWN)
+@each_chain
 def test_lines_rise_by_the_same_for_each_layer(name):
     counts = [len(plain(derived(name, depth)[0]).splitlines()) for depth in DEPTHS[name]]
     first, second = (b - a for a, b in pairwise(counts))
@@ -67,7 +70,7 @@ def formulas(d: Derivation) -> dict[str, str]:
     return {f.name: re.sub(r"\d+", "0", str(f)) for f in every}
 
 
-@pytest.mark.parametrize("name", GROWN)
+@each_chain
 def test_no_formula_grows_but_the_sum_over_all_layers(name):
     few, many = (formulas(derived(name, depth)[1]) for depth in (FEW, MANY))
     longest = max(len(text) for of, text in few.items() if of not in SUMMED.get(name, ()))
@@ -78,7 +81,7 @@ def test_no_formula_grows_but_the_sum_over_all_layers(name):
         assert len(many[of]) <= 2.2 * len(few[of])
 
 
-@pytest.mark.parametrize("name", GROWN)
+@each_chain
 def test_steps_rise_no_faster_than_layers(name):
     """Sums over all layers aside, which have steps for each layer."""
     few, many = (derived(name, depth)[1] for depth in (FEW, MANY))
@@ -100,13 +103,15 @@ def conditions(text: str) -> Iterator[ast.expr]:
             yield node.value
 
 
-@pytest.mark.parametrize("name", GROWN)
+@each_chain
 def test_no_condition_lists_all_inputs(name):
     for e in conditions(derived(name, MANY)[0].rpartition("\ndef ")[0]):  # without its checks
         assert not isinstance(e, ast.BoolOp) or len(e.values) <= 4, ast.unparse(e)
 
 
-@pytest.mark.parametrize("name", ["linear", "residual", "loss"])
+@pytest.mark.parametrize(
+    "name", [x for x in CHAINS_NOW if x.values[0] in ("linear", "residual", "loss")]
+)
 def test_no_line_grows(name):
     few, many = (re.sub(r"\d+", "0", derived(name, depth)[0]) for depth in (FEW, MANY))
     assert max(map(len, many.splitlines())) <= max(map(len, few.splitlines()))

@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+from kit import each
 from kit.each import each_row
 
 
@@ -42,3 +43,46 @@ def test_tables_multiply_and_other_arguments_are_fixtures():
 def test_a_table_without_rows_fails():
     with pytest.raises(AssertionError, match="no rows"):
         each_row("a", [])(lambda a: None)()
+
+
+def test_each_row_of_so_many_has_its_turn_once(monkeypatch):
+    seen = []
+    for commit in range(12, 15):
+        monkeypatch.setattr(each, "TURN", commit)
+        rows = each.some_now(range(8), 6, turns=3)
+        seen += [row.values[0] for row in rows if not row.marks]
+    assert sorted(seen) == list(range(6))
+    assert len([row for row in each.in_turns([(1, 2), (3, 4), (5, 6)], 3) if not row.marks]) == 1
+
+
+def test_operations_take_turns_within_their_share(monkeypatch):
+    def tested(**given):
+        @each.each_operation(**given)
+        def holds(op):
+            pass
+
+        (mark,) = holds.pytestmark
+        return [row.values[0] for row in mark.args[1] if not row.marks]
+
+    taken = []
+    for commit in (6, 7):
+        monkeypatch.setattr(each, "TURN", commit)
+        taken += tested(share=3, turns=2)
+    assert sorted(taken) == sorted(tested(share=3))
+    assert len(set(taken)) == len(taken) == 70
+
+
+def test_a_table_takes_turns(monkeypatch):
+    monkeypatch.setattr(each, "TURN", 4)
+    seen = []
+
+    @each_row("a", range(8), turns=3)
+    def holds(a, given):
+        seen.append(a)
+
+    (mark,) = holds.pytestmark
+    assert [row.values for row in mark.args[1] if not row.marks] == [(2,)]
+    assert list(inspect.signature(holds).parameters) == ["given", "first"]
+    for row in mark.args[1]:
+        holds(first=row.values[0], given=0)
+    assert sorted(seen) == list(range(8))
