@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 from campaigns.fuzz import summary
+from kit.each import some_now
 from kit.examine import Result, Run, drawn, examine
 from kit.programs import Program, deep_program, random_program
 from kit.programs.constructs import EVERY, constructs
@@ -19,24 +20,24 @@ from derive.errors import DeriveError
 from derive.notation.specification import parse
 
 COUNT = 120
-"""The others are a campaign: tests/campaigns/fuzz.py."""
+"""These take turns; the others are a campaign: tests/campaigns/fuzz.py."""
 CHUNK = 20
 WRITTEN = 400
 """Programs that are read alone."""
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, CHUNK))
+@pytest.mark.parametrize("first", some_now(range(0, COUNT, CHUNK), COUNT // CHUNK, 3))
 def test_values_and_gradients(first: int) -> None:
     _judge([examine(seed) for seed in range(first, first + CHUNK)])
 
 
-@pytest.mark.parametrize("first", range(0, 20, 10))
+@pytest.mark.parametrize("first", some_now(range(0, 20, 10), 2, 2))
 def test_deep_bodies(first: int) -> None:
     seeds = range(first, first + 10)
     _judge([examine(seed, writer=deep_program) for seed in seeds], deep_program, 0.75)
 
 
-@pytest.mark.parametrize("first", range(10_000, 10_016, 8))
+@pytest.mark.parametrize("first", some_now(range(10_000, 10_016, 8), 2, 2))
 def test_second_order(first: int) -> None:
     _judge([examine(seed, second_order=True) for seed in range(first, first + 8)])
 

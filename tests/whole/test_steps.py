@@ -16,7 +16,7 @@ from derive import catalog
 from derive.algebra.expr import Delta, accesses, free_indices, walk
 
 
-@each_operation(each_option, marks, share=3)
+@each_operation(each_option, marks, share=3, turns=2)
 def test_each_step_equals_the_one_before_and_a_formula_its_last(op, option):
     d = derivation(op, option)
     values = Values(op, option, d)
