@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -282,12 +283,17 @@ def test_the_kernel_of_an_attention_is_its_equations(kind, mask, batch, way):
 def attended(row, tensors, way="kernel"):
     """The call of a row of an attention, in one of these ways."""
     code = text(row.code({"scale": Literal("0.7")}))
+    with torch.no_grad():
+        return eval(code, {**OWN, "rt": runtime_of(way), **tensors})
+
+
+@cache
+def runtime_of(way):
     source = runtime()
     own = imported("_runtime", source.replace('"cpu"', '"another"') if way == "other" else source)
     if way == "kernel":
         own._fuses = lambda *given: True
-    with torch.no_grad():
-        return eval(code, {**OWN, "rt": own, **tensors})
+    return own
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -144,7 +144,7 @@ def holds(op, names):
     assert not wrong, wrong[0]
 
 
-@each_operation(share=15)
+@each_operation(share=15, turns=2)
 def test_derivatives_are_right(op):
     holds(op, QUICK)
 
