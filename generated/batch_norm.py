@@ -54,23 +54,18 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
 def _batch_norm_composed(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    mu = input.mean((0, 2))  # mu[c]
-    input_minus_mu = input - mu.unsqueeze(1)
-    var = input_minus_mu.square().sum((0, 2)) / (
-        input.shape[0] * input.shape[2] - correction
+    q_axes = tuple(range(2 - input.dim(), 0))
+    mu = input.mean((0, *q_axes), keepdim=True)  # mu[c]
+    input_minus_mu = input - mu
+    var = input_minus_mu.square().sum((0, *q_axes), keepdim=True) / (
+        input.shape[0] * math.prod(input.shape[2:]) - correction
     )
-    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[n,c,*q]
-    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
-    weight_xhat_plus_bias = (
-        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
-    )
-    return rt.no_view(
-        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
-            dtype
-        ),
+    xhat = (var + eps).rsqrt() * input_minus_mu  # xhat[n,c,*q]
+    weight_xhat = xhat if weight is None else rt.unsqueeze(weight, q_axes) * xhat
+    return (
+        weight_xhat.to(dtype)
+        if bias is None
+        else (weight_xhat + rt.unsqueeze(bias, q_axes)).to(dtype)
     )
 
 
@@ -112,32 +107,35 @@ class _BatchNorm(Function):
                 grad_bias = grads[2]
             return grad_input, grad_weight, grad_bias, None, None
         eps = ctx.eps
-        q_shape = input.shape[2:]
-        input_shape = input.shape
+        q_axes = tuple(range(2 - input.dim(), 0))
         input, weight, G = rt.widened(input, weight, G)
-        q_size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], input_shape[1], q_size))
-            mu = input.mean((0, 2))  # mu[c]
-            input_minus_mu = input - mu.unsqueeze(1)
-            input_minus_correction = input.shape[0] * input.shape[2] - correction
-            var = input_minus_mu.square().sum((0, 2)) / input_minus_correction  # var[c]
-            rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
+            mu = input.mean((0, *q_axes), keepdim=True)  # mu[c]
+            input_minus_mu = input - mu
+            input_minus_correction = (
+                input.shape[0] * math.prod(input.shape[2:]) - correction
+            )
+            var = (
+                input_minus_mu.square().sum((0, *q_axes), keepdim=True)
+                / input_minus_correction
+            )
+            rsqrt_var = (var + eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
-            sum_of_G_xhat = (G * xhat).sum((0, 2), keepdim=True)
+            sum_of_G_xhat = (G * xhat).sum((0, *q_axes), keepdim=True)
         if ctx.needs_input_grad[0]:
             G_xhat = sum_of_G_xhat / input_minus_correction * xhat
             weight_rsqrt_var = (
-                rsqrt_var if weight is None else weight.unsqueeze(1) * rsqrt_var
+                rsqrt_var
+                if weight is None
+                else rt.unsqueeze(weight, q_axes) * rsqrt_var
             )
-            grad_input = (
-                weight_rsqrt_var * (G - G_xhat - G.mean((0, 2)).unsqueeze(1))
-            ).reshape(input_shape)
+            grad_input = weight_rsqrt_var * (
+                G - G_xhat - G.mean((0, *q_axes), keepdim=True)
+            )
         if ctx.needs_input_grad[1]:
-            grad_weight = sum_of_G_xhat.squeeze((0, 2))
+            grad_weight = sum_of_G_xhat.squeeze((0, *q_axes))
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum((0, 2))
+            grad_bias = G.sum((0, *q_axes))
         return grad_input, grad_weight, grad_bias, None, None
 
 

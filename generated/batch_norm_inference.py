@@ -13,8 +13,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -26,20 +24,19 @@ def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias
     dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
     given = rt.widened(input, running_mean, running_var, weight, bias)
     input, running_mean, running_var, weight, bias = given
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+    q_axes = tuple(range(2 - input.dim(), 0))
     xhat = reuse.mul(
-        input - running_mean.unsqueeze(1), (running_var + eps).rsqrt().unsqueeze(1)
+        input - rt.unsqueeze(running_mean, q_axes),
+        rt.unsqueeze((running_var + eps).rsqrt(), q_axes),
     )
-    xhat_weight = xhat if weight is None else reuse.mul(xhat, weight.unsqueeze(1))
-    xhat_weight_plus_bias = (
-        xhat_weight if bias is None else reuse.add(xhat_weight, bias.unsqueeze(1))
+    xhat_weight = (
+        xhat if weight is None else reuse.mul(xhat, rt.unsqueeze(weight, q_axes))
     )
-    reshaped_xhat_weight = xhat_weight_plus_bias.reshape(
-        (input_shape[0], input_shape[1], *q_shape)
+    return (
+        xhat_weight.to(dtype)
+        if bias is None
+        else reuse.add(xhat_weight, rt.unsqueeze(bias, q_axes)).to(dtype)
     )
-    return rt.no_view(reshaped_xhat_weight.to(dtype))
 
 
 class _BatchNormInference(Function):
@@ -49,10 +46,9 @@ class _BatchNormInference(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, running_mean, running_var, weight, _, eps = inputs
-        q_shape = input.shape[2:]
+        q_axes = tuple(range(2 - input.dim(), 0))
         ctx.eps = eps
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
+        ctx.q_axes = q_axes
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] or ctx.needs_input_grad[3] else None,
             running_mean,
@@ -64,8 +60,7 @@ class _BatchNormInference(Function):
     def backward(ctx, G):
         input, running_mean, running_var, weight = ctx.saved_tensors
         eps = ctx.eps
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
+        q_axes = ctx.q_axes
         given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
@@ -74,28 +69,24 @@ class _BatchNormInference(Function):
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
-        needs_spread_running_var = needs_grad_weight or needs[0]
-        needs_rsqrt_running_var = needs_spread_running_var or needs[1]
-        q_size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], q_size))
+        needs_rsqrt_running_var = needs_grad_weight or needs[0] or needs[1]
         if needs_rsqrt_running_var:
             running_var_plus_eps = running_var + eps
             rsqrt_running_var = running_var_plus_eps.rsqrt()
-        if needs_spread_running_var:
-            spread_running_var = rsqrt_running_var.unsqueeze(1)
-        if needs_grad_weight:
-            input = input.reshape((input_shape[0], input_shape[1], q_size))
-            xhat = reuse.mul(input - running_mean.unsqueeze(1), spread_running_var)
-            grad_weight = reuse.mul(xhat, G).sum((0, 2))
         if needs_grad_bias:
-            grad_bias = G.sum((0, 2))
-        if needs[0]:
-            weight_running_var_G = (
-                spread_running_var * G
-                if weight is None
-                else weight.unsqueeze(1) * spread_running_var * G
+            grad_bias = G.sum((0, *q_axes))
+        if needs_grad_weight:
+            xhat = reuse.mul(
+                input - rt.unsqueeze(running_mean, q_axes),
+                rt.unsqueeze(rsqrt_running_var, q_axes),
             )
-            grad_input = weight_running_var_G.reshape(input_shape)
+            grad_weight = reuse.mul(xhat, G).sum((0, *q_axes))
+        if needs[0]:
+            grad_input = (
+                rt.unsqueeze(rsqrt_running_var, q_axes) * G
+                if weight is None
+                else rt.unsqueeze(weight * rsqrt_running_var, q_axes) * G
+            )
         if needs[1]:
             grad_running_mean = (
                 -grad_bias * rsqrt_running_var

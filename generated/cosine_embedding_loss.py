@@ -92,53 +92,45 @@ class _CosineEmbeddingLoss(Function):
         loss_shape = ctx.loss_shape
         target_shape = ctx.target_shape
         grad_input1 = grad_input2 = grad_target = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             given = rt.widened(input1, input2, target, square1, square2, cosine, G)
             input1, input2, target, square1, square2, cosine, G = given
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                grad_cosine = rt.where(
-                    (target != 1) & (cosine - margin >= 0), G, 0
-                ) - torch.where(target == 1, G, 0)
-                grad_cosine_cosine = -0.5 * grad_cosine * cosine
-                grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
-                    square1 * square2
-                ).rsqrt().unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-                grad_input1 = (2 * grad_square1.unsqueeze(1) * input1).addcmul_(
-                    grad_cosine_square1, input2
-                )
-            if ctx.needs_input_grad[1]:
-                grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-                grad_input2 = (2 * grad_square2.unsqueeze(1) * input2).addcmul_(
-                    grad_cosine_square1, input1
-                )
-            if ctx.needs_input_grad[2]:
-                grad_target = G.new_zeros(target_shape)
-            return grad_input1, grad_input2, grad_target, None, None
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
+        else:
+            input1, input2, target, G = rt.widened(input1, input2, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-            square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-            rsqrt_square1 = (square1 * square2).rsqrt()
-            cosine = (input1 * input2).sum(1) * rsqrt_square1  # cosine[n]
+            if not first_order:
+                square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+                square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+                rsqrt_square1 = (square1 * square2).rsqrt()
+                cosine = (input1 * input2).sum(1) * rsqrt_square1  # cosine[n]
             grad_cosine = rt.where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
             grad_cosine_cosine = -0.5 * grad_cosine * cosine
-            grad_cosine_square1 = grad_cosine.unsqueeze(1) * rsqrt_square1.unsqueeze(1)
+            if first_order:
+                grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+                    square1 * square2
+                ).rsqrt().unsqueeze(1)
+            else:
+                grad_cosine_square1 = grad_cosine.unsqueeze(
+                    1
+                ) * rsqrt_square1.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
-            grad_input1 = (
-                2 * grad_square1.unsqueeze(1) * input1 + grad_cosine_square1 * input2
-            )
+            grad_square1_input1 = (2 * grad_square1).unsqueeze(1) * input1
+            if first_order:
+                grad_input1 = grad_square1_input1.addcmul_(grad_cosine_square1, input2)
+            else:
+                grad_input1 = grad_square1_input1 + grad_cosine_square1 * input2
         if ctx.needs_input_grad[1]:
             grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
-            grad_input2 = (
-                2 * grad_square2.unsqueeze(1) * input2 + grad_cosine_square1 * input1
-            )
+            grad_square2_input2 = (2 * grad_square2).unsqueeze(1) * input2
+            if first_order:
+                grad_input2 = grad_square2_input2.addcmul_(grad_cosine_square1, input1)
+            else:
+                grad_input2 = grad_square2_input2 + grad_cosine_square1 * input1
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(target_shape)
         return grad_input1, grad_input2, grad_target, None, None

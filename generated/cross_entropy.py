@@ -31,44 +31,35 @@ from . import _runtime as rt
 def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing):
     with rt.no_autocast(input):
         input, weight = rt.widened(input, weight)
-        q_shape = input.shape[2:]
-        input_shape = input.shape
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        target = target.reshape((input_shape[0], q_size))
         F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
+        label_smoothing_over_input = label_smoothing / (input.shape[1] or math.nan)
         label_smoothing_F = (
-            label_smoothing
-            / (input.shape[1] or math.nan)
-            * (F.mT.sum(-1) if weight is None else F.mT @ weight)
+            label_smoothing_over_input
+            * (F.sum(1) if weight is None else torch.tensordot(F, weight, ((1,), (0,))))
             if label_smoothing != 0
             else None
         )
-        split_weight = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).unflatten(
-                0, target.shape
-            )
-        )
-        split_weight_F = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None
-            else (1 - label_smoothing)
-            * split_weight
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        )
-        F_with_label_smoothing = (
+        label_smoothing2 = (
             label_smoothing_F
             if label_smoothing != 0
             else input.new_zeros(()).expand(target.shape)
         )
-        loss = torch.where(
-            target_differs, -(split_weight_F + F_with_label_smoothing), 0
-        ).reshape((input_shape[0], *q_shape))
+        reshaped_weight = (
+            None
+            if weight is None
+            else weight.index_select(0, masked_target.flatten()).reshape(target.shape)
+        )
+        weight_F_at_target = (
+            (1 - label_smoothing)
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            if weight is None
+            else (1 - label_smoothing)
+            * reshaped_weight
+            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+        )
+        loss = torch.where(target_differs, -(weight_F_at_target + label_smoothing2), 0)
         return loss, F
 
 
@@ -82,13 +73,12 @@ class _CrossEntropy(Function):
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
-        q_shape = input.shape[2:]
+        q_axes = tuple(range(2 - input.dim(), 0))
         weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
-        ctx.q_shape = q_shape
+        ctx.q_axes = q_axes
         ctx.weight_shape = weight_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
@@ -98,9 +88,8 @@ class _CrossEntropy(Function):
         target, weight, F = ctx.saved_tensors
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
-        q_shape = ctx.q_shape
+        q_axes = ctx.q_axes
         weight_shape = ctx.weight_shape
-        input_shape = ctx.input_shape
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -110,9 +99,6 @@ class _CrossEntropy(Function):
             if G is None:
                 G = G_F.new_zeros(ctx.output_shape)
             weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        q_size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], q_size))
-        G = G.reshape((input_shape[0], q_size))
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_target = masked_target.unsqueeze(1)
@@ -125,28 +111,28 @@ class _CrossEntropy(Function):
                 label_smoothing_G
                 if weight is None
                 else label_smoothing_G
-                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                * weight.index_select(0, flat_target).reshape(target.shape)
             )
             spread_G_weight = G_weight.unsqueeze(1)
             full_weight = (
                 G.new_full((), 1).expand(weight_shape) if weight is None else weight
             )
             if first_order:
-                label_smoothing_over_F = (
-                    minus_label_smoothing * full_weight.unsqueeze(1) / F.shape[1]
+                label_smoothing_over_F3 = rt.unsqueeze(
+                    minus_label_smoothing * full_weight / F.shape[1], q_axes
                 )
-                label_smoothing_G2 = label_smoothing_over_F * G.unsqueeze(1)
+                label_smoothing_G2 = label_smoothing_over_F3 * G.unsqueeze(1)
                 scatter_add = rt.scatter_add_(
                     label_smoothing_G2, 1, spread_target, spread_G_weight
                 )
                 grad_input = rt.keep_where_(
                     rt.log_softmax_backward(scatter_add, F, 1), spread_target2
-                ).reshape(input_shape)
+                )
             else:
                 G_weight_by_target = rt.scatter_add(
-                    minus_label_smoothing
-                    * full_weight.unsqueeze(1)
-                    / F.shape[1]
+                    rt.unsqueeze(
+                        minus_label_smoothing * full_weight / F.shape[1], q_axes
+                    )
                     * G.unsqueeze(1),
                     1,
                     spread_target,
@@ -155,22 +141,18 @@ class _CrossEntropy(Function):
                 grad_F = rt.add_cotangent(
                     torch.where(spread_target2, G_weight_by_target, 0), G_F
                 )
-                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-                grad_input = grad_F_minus_grad_F.reshape(input_shape)
+                grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
+            masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+            masked_G_masked_F = reuse.mul(torch.where(spread_target2, F, 0), masked_G)
             masked_G_F_at_target = torch.where(
                 target_differs,
                 label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
                 0,
-            ).reshape((target.shape[0] * target.shape[1],))
-            masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
-            sum_of_masked_G = (
-                reuse.mul(torch.where(spread_target2, F, 0), masked_G).sum((0, 2))
-                if label_smoothing != 0
-                else None
-            )
+            ).reshape((target.shape[0] * math.prod(target.shape[1:]),))
+            label_smoothing_over_F = minus_label_smoothing / (F.shape[1] or math.nan)
             grad_weight = (
-                minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_masked_G
+                label_smoothing_over_F * masked_G_masked_F.sum((0, *q_axes))
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
             ).index_add(0, flat_target, masked_G_F_at_target)
@@ -179,7 +161,7 @@ class _CrossEntropy(Function):
 
 def _cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
     if reduction == "none":
-        return rt.no_view(loss)
+        return loss
     if reduction == "sum":
         return loss.sum()
     total = loss.sum()

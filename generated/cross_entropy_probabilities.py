@@ -55,20 +55,19 @@ def _cross_entropy_probabilities_forward(
     reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], input_shape[1], q_size))
+    q_axes = tuple(range(2 - input.dim(), 0))
     F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     target_plus_label_smoothing = reuse.add(
         (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
     )
-    weight_F = F if weight is None else weight.unsqueeze(1) * F
-    loss = (-reuse.mul(target_plus_label_smoothing, weight_F).sum(1)).reshape(
-        (input_shape[0], *q_shape)
+    loss = (
+        -reuse.mul(target_plus_label_smoothing, F).sum(1)
+        if weight is None
+        else -reuse.mul(
+            rt.unsqueeze(weight, q_axes) * F, target_plus_label_smoothing
+        ).sum(1)
     )
-    loss = rt.no_view(_cross_entropy_probabilities_reduced(loss, reduction).to(dtype))
+    loss = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
     return loss, F
 
 
@@ -82,14 +81,12 @@ class _CrossEntropyProbabilities(Function):
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
-        q_shape = input.shape[2:]
+        q_axes = tuple(range(2 - input.dim(), 0))
         loss_shape = (input.shape[0], *input.shape[2:])
         ctx.label_smoothing = label_smoothing
         ctx.reduction = reduction
-        ctx.q_shape = q_shape
+        ctx.q_axes = q_axes
         ctx.loss_shape = loss_shape
-        ctx.input_shape = input.shape
-        ctx.target_shape = target.shape
         ctx.save_for_backward(
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
@@ -103,10 +100,8 @@ class _CrossEntropyProbabilities(Function):
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         reduction = ctx.reduction
-        q_shape = ctx.q_shape
+        q_axes = ctx.q_axes
         loss_shape = ctx.loss_shape
-        input_shape = ctx.input_shape
-        target_shape = ctx.target_shape
         grad_input = grad_target = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -118,11 +113,8 @@ class _CrossEntropyProbabilities(Function):
             target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         G = G.expand(loss_shape)
-        q_size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], q_size))
         one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            target = target.reshape((input_shape[0], input_shape[1], q_size))
             label_smoothing_plus_label_smoothing = reuse.add(
                 one_minus_label_smoothing * target,
                 label_smoothing / (target.shape[1] or math.nan),
@@ -132,39 +124,35 @@ class _CrossEntropyProbabilities(Function):
                 grad_F = (
                     -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
                     if weight is None
-                    else ((-weight).unsqueeze(1) * G.unsqueeze(1)).mul_(
+                    else (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
                         label_smoothing_plus_label_smoothing
                     )
                 )
-                grad_input = rt.log_softmax_backward(grad_F, F, 1).reshape(input_shape)
+                grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
-                grad_F = (
-                    rt.add_cotangent(
-                        -G.unsqueeze(1) * label_smoothing_plus_label_smoothing, G_F
-                    )
+                minus_weight_G = (
+                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
                     if weight is None
-                    else rt.add_cotangent(
-                        (-weight).unsqueeze(1)
-                        * G.unsqueeze(1)
-                        * label_smoothing_plus_label_smoothing,
-                        G_F,
-                    )
+                    else rt.unsqueeze(-weight, q_axes)
+                    * G.unsqueeze(1)
+                    * label_smoothing_plus_label_smoothing
                 )
-                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-                grad_input = grad_F_minus_grad_F.reshape(input_shape)
+                grad_F = rt.add_cotangent(minus_weight_G, G_F)  # grad_F[n,c,*q]
+                grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[1]:
-            label_smoothing_weight = (
+            grad_target = (
                 -one_minus_label_smoothing * G.unsqueeze(1) * F
                 if weight is None
                 else reuse.mul(
-                    -one_minus_label_smoothing * weight.unsqueeze(1) * G.unsqueeze(1), F
+                    rt.unsqueeze(-one_minus_label_smoothing * weight, q_axes)
+                    * G.unsqueeze(1),
+                    F,
                 )
             )
-            grad_target = label_smoothing_weight.reshape(target_shape)
         if ctx.needs_input_grad[2]:
             grad_weight = -reuse.mul(
                 G.unsqueeze(1) * F, label_smoothing_plus_label_smoothing
-            ).sum((0, 2))
+            ).sum((0, *q_axes))
         return grad_input, grad_target, grad_weight, None, None
 
 

@@ -49,17 +49,17 @@ def _dice_loss_reduced(loss, reduction):
 
 
 def _dice_loss_forward(input, target, smooth, reduction):
-    dtype = rt.autocast_float32(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
+    q_axes = tuple(range(1 - input.dim(), 0))
     probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
+    found = rt.sum_over(target * probability, q_axes)  # found[n]
     u = 2 * found + smooth
-    both = target.sum(1) + probability.sum(1)  # both[n]
+    both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)  # both[n]
     loss = 1 - u / (both + smooth)
     loss = _dice_loss_reduced(loss, reduction).to(dtype)
     return loss, u, both
@@ -86,10 +86,8 @@ class _DiceLoss(Function):
         input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
         reduction = ctx.reduction
-        q_shape = input.shape[1:]
+        q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
-        input_shape = input.shape
-        target_shape = target.shape
         grad_input = grad_target = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -98,42 +96,35 @@ class _DiceLoss(Function):
         else:
             input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
         if first_order:
             both_plus_smooth = both + smooth
             grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
-        else:
-            target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()  # probability[n,*q]
         if not first_order:
-            found = (target * probability).sum(1)  # found[n]
-            both = target.sum(1) + probability.sum(1)  # both[n]
+            found = rt.sum_over(target * probability, q_axes)  # found[n]
+            both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)
             both_plus_smooth = both + smooth
             grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
-        twice_G_over_both = 2 * G.unsqueeze(1) / both_plus_smooth.unsqueeze(1)
+        twice_G_over_both = rt.unsqueeze(2 * G / both_plus_smooth, q_axes)
+        spread_grad_both = rt.unsqueeze(grad_both, q_axes)
         if ctx.needs_input_grad[0]:
             if first_order:
-                target = target.reshape((input_shape[0], q_size))
                 grad_both_plus_G_target = torch.addcmul(
-                    grad_both.unsqueeze(1), twice_G_over_both, target, value=-1
+                    spread_grad_both, twice_G_over_both, target, value=-1
                 )
                 grad_input = torch.ops.aten.sigmoid_backward(
                     grad_both_plus_G_target,
                     probability,
                     grad_input=grad_both_plus_G_target,
-                ).reshape(input_shape)
+                )
             else:
                 grad_input = (
                     probability
                     * (1 - probability)
-                    * (grad_both.unsqueeze(1) - twice_G_over_both * target)
-                ).reshape(input_shape)
+                    * (spread_grad_both - twice_G_over_both * target)
+                )
         if ctx.needs_input_grad[1]:
-            grad_target = (
-                grad_both.unsqueeze(1) - reuse.mul(probability, twice_G_over_both)
-            ).reshape(target_shape)
+            grad_target = spread_grad_both - reuse.mul(probability, twice_G_over_both)
         return grad_input, grad_target, None, None
 
 

@@ -67,23 +67,15 @@ def _focal_loss_reduced(loss, reduction):
 def _focal_loss_forward(input, target, weight, gamma, reduction):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
     F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
     right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     minus_weight_right = (
         -right
         if weight is None
-        else -weight.index_select(0, target.flatten()).unflatten(0, target.shape)
-        * right
+        else -weight.index_select(0, target.flatten()).reshape(target.shape) * right
     )
-    loss = (minus_weight_right * (-right.expm1()) ** gamma).reshape(
-        (input_shape[0], *q_shape)
-    )
-    loss = rt.no_view(_focal_loss_reduced(loss, reduction).to(dtype))
+    loss = minus_weight_right * (-right.expm1()) ** gamma
+    loss = _focal_loss_reduced(loss, reduction).to(dtype)
     return loss, F
 
 
@@ -93,15 +85,12 @@ class _FocalLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, gamma, reduction = inputs
+        _, target, weight, gamma, reduction = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
-        q_shape = input.shape[2:]
         ctx.gamma = gamma
         ctx.reduction = reduction
-        ctx.q_shape = q_shape
-        ctx.input_shape = input.shape
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
@@ -111,8 +100,6 @@ class _FocalLoss(Function):
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
         reduction = ctx.reduction
-        q_shape = ctx.q_shape
-        input_shape = ctx.input_shape
         loss_shape = target.shape
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
@@ -123,10 +110,6 @@ class _FocalLoss(Function):
                 G = G_F.new_zeros(ctx.output_shape)
             weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        q_size = math.prod(q_shape)
-        target = target.reshape((input_shape[0], q_size))
-        G = G.reshape((input_shape[0], q_size))
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
@@ -140,8 +123,7 @@ class _FocalLoss(Function):
             G_weight = (
                 G
                 if weight is None
-                else G
-                * rt.unflatten(weight.index_select(0, flat_target), 0, target.shape)
+                else G * weight.index_select(0, flat_target).reshape(target.shape)
             )
             grad_right = G_weight * (right_exp_right - right_to_gamma)
             if first_order:
@@ -151,7 +133,7 @@ class _FocalLoss(Function):
                     target.unsqueeze(1),
                     grad_right.unsqueeze(1),
                 )
-                grad_F_minus_grad_F = rt.log_softmax_backward(scatter_add, F, 1)
+                grad_input = rt.log_softmax_backward(scatter_add, F, 1)
             else:
                 G_weight_by_target = rt.scatter_add(
                     G.new_zeros(F.shape),
@@ -160,10 +142,9 @@ class _FocalLoss(Function):
                     grad_right.unsqueeze(1),
                 )
                 grad_F = rt.add_cotangent(G_weight_by_target, G_F)
-                grad_F_minus_grad_F = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
-            grad_input = grad_F_minus_grad_F.reshape(input_shape)
+                grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
-            count = target.shape[0] * target.shape[1]
+            count = target.shape[0] * math.prod(target.shape[1:])
             grad_weight = -G.new_zeros((F.shape[1],)).index_add(
                 0, flat_target, (G * right * right_to_gamma).reshape((count,))
             )
@@ -176,24 +157,16 @@ def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weig
     if d_weight is None:
         d_weight = input.new_full((), 0).expand((input.shape[1],))
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
-    target = target.reshape((input_shape[0], q_size))
     d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
     F = rt.log_softmax(input, 1)  # F[n,c,*q]
     right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
     minus_expm1_right = -right.expm1()
     right_to_gamma = minus_expm1_right**gamma
     flat_target = target.flatten()
-    weight_at_flat_target = weight.index_select(0, flat_target).unflatten(
-        0, target.shape
-    )
+    weight_at_flat_target = weight.index_select(0, flat_target).reshape(target.shape)
     d_F_at_target = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
     d_weight_right = (
-        d_weight.index_select(0, flat_target).unflatten(0, target.shape)
+        d_weight.index_select(0, flat_target).reshape(target.shape)
         * right
         * right_to_gamma
     )
@@ -203,9 +176,7 @@ def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weig
         else d_input.new_zeros(()).expand(target.shape)
     )
     right_minus_right = right_exp_right - right_to_gamma
-    d_loss = (
-        d_F_at_target * weight_at_flat_target * right_minus_right - d_weight_right
-    ).reshape((input_shape[0], *q_shape))
+    d_loss = d_F_at_target * weight_at_flat_target * right_minus_right - d_weight_right
     d_loss = _focal_loss_reduced(d_loss, reduction)
     return d_F, d_loss
 

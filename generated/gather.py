@@ -8,8 +8,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -17,20 +15,7 @@ from . import _runtime as rt
 
 
 def _gather_forward(input, index, dim):
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    index_shape = index.shape
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
-    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
-    return rt.no_view(
-        rt.gather(input, 1, index).reshape(
-            (*p_shape, index_shape[len(p_shape)], *q_shape)
-        ),
-    )
+    return input.gather(dim, index)
 
 
 class _Gather(Function):
@@ -40,31 +25,18 @@ class _Gather(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, index, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
+        ctx.dim = dim
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
+        dim = ctx.dim
         input_shape = ctx.input_shape
-        index_shape = index.shape
         G = rt.widened(G)[0]
-        p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
-        index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
-        G = G.reshape((p_size, index_shape[len(p_shape)], q_size))
-        zeros_like_index = G.new_zeros(
-            (index.shape[0], input_shape[len(p_shape)], index.shape[2])
-        )
-        scatter_add = rt.scatter_add_(zeros_like_index, 1, index, G)
-        grad_input = scatter_add.reshape(input_shape)
+        reuse = rt.reuse(G)
+        grad_input = reuse.scatter_add(G.new_zeros(input_shape), dim, index, G)
         return grad_input, None, None
 
 

@@ -19,10 +19,8 @@ from . import _runtime as rt
 def _global_avg_pool_forward(input):
     dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    return input.mean(2).to(dtype)
+    q_axes = tuple(range(2 - input.dim(), 0))
+    return rt.mean_over(input, q_axes).to(dtype).clone()
 
 
 class _GlobalAvgPool(Function):
@@ -32,18 +30,16 @@ class _GlobalAvgPool(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         (input,) = inputs
-        q_shape = input.shape[2:]
-        ctx.q_shape = q_shape
+        q_axes = tuple(range(2 - input.dim(), 0))
+        ctx.q_axes = q_axes
         ctx.input_shape = input.shape
 
     @staticmethod
     def backward(ctx, G):
-        q_shape = ctx.q_shape
+        q_axes = ctx.q_axes
         input_shape = ctx.input_shape
         G = rt.widened_for_kernel(G)[0]
-        q_size = math.prod(q_shape)
-        G_over_q_size = (G / (q_size or 1)).unsqueeze(2)
-        grad_input = G_over_q_size.expand((G.shape[0], G.shape[1], q_size)).reshape(
+        grad_input = rt.unsqueeze(G / (math.prod(input_shape[2:]) or 1), q_axes).expand(
             input_shape
         )
         return grad_input

@@ -26,8 +26,6 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -55,29 +53,27 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
 def _group_norm_composed(input, weight, bias, num_groups, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    q_shape = input.shape[2:]
+    q_axes = tuple(range(2 - input.dim(), 0))
     input_shape = input.shape
     size_per_group = input_shape[1] // num_groups
-    input = input.reshape(
-        (input_shape[0], num_groups, size_per_group, math.prod(q_shape))
-    )
-    mu = input.mean((2, 3))  # mu[n,g]
-    input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
-    var = input_minus_mu.square().mean((2, 3))  # var[n,g]
-    xhat = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3) * input_minus_mu
+    input = input.unflatten(1, (num_groups, size_per_group))
+    mu = input.mean((2, *q_axes), keepdim=True)  # mu[n,g]
+    input_minus_mu = input - mu
+    var = input_minus_mu.square().mean((2, *q_axes), keepdim=True)  # var[n,g]
+    xhat = (var + eps).rsqrt() * input_minus_mu  # xhat[n,(g c),*q]
     weight_xhat = (
         xhat
         if weight is None
-        else weight.unflatten(0, (num_groups, size_per_group)).unsqueeze(2) * xhat
+        else rt.unsqueeze(weight.unflatten(0, (num_groups, size_per_group)), q_axes)
+        * xhat
     )
     weight_xhat_plus_bias = (
         weight_xhat
         if bias is None
-        else weight_xhat + bias.unflatten(0, (num_groups, size_per_group)).unsqueeze(2)
+        else weight_xhat
+        + rt.unsqueeze(bias.unflatten(0, (num_groups, size_per_group)), q_axes)
     )
-    output = weight_xhat_plus_bias.reshape(
-        (input_shape[0], num_groups * size_per_group, *q_shape)
-    )
+    output = weight_xhat_plus_bias.flatten(1, 2)
     return rt.no_view(output.to(dtype))
 
 
@@ -123,48 +119,36 @@ class _GroupNorm(Function):
                 grad_bias = rt.flatten(grads[2], 0, 1)
             return grad_input, grad_weight, grad_bias, None, None
         eps = ctx.eps
-        q_shape = input.shape[2:]
+        q_axes = tuple(range(2 - input.dim(), 0))
         input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
-        q_size = math.prod(q_shape)
         size_per_group = input_shape[1] // num_groups
-        G = G.reshape((input_shape[0], num_groups, size_per_group, q_size))
+        G = rt.unflatten(G, 1, (num_groups, size_per_group))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], num_groups, size_per_group, q_size))
-            mu = input.mean((2, 3))  # mu[n,g]
-            input_minus_mu = input - mu.unsqueeze(2).unsqueeze(3)
-            var = input_minus_mu.square().mean((2, 3))  # var[n,g]
-            rsqrt_var = (var + eps).rsqrt().unsqueeze(2).unsqueeze(3)
+            input = rt.unflatten(input, 1, (num_groups, size_per_group))
+            mu = input.mean((2, *q_axes), keepdim=True)  # mu[n,g]
+            input_minus_mu = input - mu
+            var = input_minus_mu.square().mean((2, *q_axes), keepdim=True)  # var[n,g]
+            rsqrt_var = (var + eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[n,(g c),*q]
-            G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
-            weight = (
-                None
+            weight_G = (
+                G
                 if weight is None
-                else rt.unflatten(weight, 0, (num_groups, size_per_group))
+                else rt.unsqueeze(
+                    rt.unflatten(weight, 0, (num_groups, size_per_group)), q_axes
+                )
+                * G
             )
-            sum_of_G_xhat_weight = (
-                G_xhat.sum(3) if weight is None else G_xhat.sum(3) * weight
+            weight_G_xhat = (weight_G * xhat).mean((2, *q_axes), keepdim=True) * xhat
+            mean_of_weight_G = weight_G.mean((2, *q_axes), keepdim=True)
+            grad_input = rt.flatten(
+                rsqrt_var * (weight_G - weight_G_xhat - mean_of_weight_G), 1, 2
             )
-            mean_of_G_xhat_xhat = (
-                sum_of_G_xhat_weight.sum(2).unsqueeze(2).unsqueeze(3)
-                / (input.shape[3] * input.shape[2])
-                * xhat
-            )
-            sum_of_G_weight = G.sum(3) if weight is None else G.sum(3) * weight
-            mean_of_G = (
-                (sum_of_G_weight.sum(2) / (input.shape[3] * input.shape[2]))
-                .unsqueeze(2)
-                .unsqueeze(3)
-            )
-            weight_G = G if weight is None else weight.unsqueeze(2) * G
-            grad_input = (
-                rsqrt_var * (weight_G - mean_of_G_xhat_xhat - mean_of_G)
-            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
-            grad_weight = rt.flatten(G_xhat.sum((0, 3)), 0, 1)
+            grad_weight = rt.flatten((G * xhat).sum((0, *q_axes)), 0, 1)
         if ctx.needs_input_grad[2]:
-            grad_bias = rt.flatten(G.sum((0, 3)), 0, 1)
+            grad_bias = rt.flatten(G.sum((0, *q_axes)), 0, 1)
         return grad_input, grad_weight, grad_bias, None, None
 
 

@@ -26,8 +26,6 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -47,21 +45,16 @@ def _instance_norm_forward(input, weight, bias, eps):
 def _instance_norm_composed(input, weight, bias, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    mu = input.mean(2)  # mu[n,c]
-    input_minus_mu = input - mu.unsqueeze(2)
-    var = input_minus_mu.square().mean(2)  # var[n,c]
-    xhat = (var + eps).rsqrt().unsqueeze(2) * input_minus_mu  # xhat[n,c,*q]
-    weight_xhat = xhat if weight is None else weight.unsqueeze(1) * xhat
-    weight_xhat_plus_bias = (
-        weight_xhat if bias is None else weight_xhat + bias.unsqueeze(1)
-    )
-    return rt.no_view(
-        weight_xhat_plus_bias.reshape((input_shape[0], input_shape[1], *q_shape)).to(
-            dtype
-        ),
+    q_axes = tuple(range(2 - input.dim(), 0))
+    mu = rt.mean_over(input, q_axes, keepdim=True)  # mu[n,c]
+    input_minus_mu = input - mu
+    var = rt.mean_over(input_minus_mu.square(), q_axes, keepdim=True)  # var[n,c]
+    xhat = (var + eps).rsqrt() * input_minus_mu  # xhat[n,c,*q]
+    weight_xhat = xhat if weight is None else rt.unsqueeze(weight, q_axes) * xhat
+    return (
+        weight_xhat.to(dtype)
+        if bias is None
+        else (weight_xhat + rt.unsqueeze(bias, q_axes)).to(dtype)
     )
 
 
@@ -97,31 +90,29 @@ class _InstanceNorm(Function):
                 grad_bias = grads[2]
             return grad_input, grad_weight, grad_bias, None
         eps = ctx.eps
-        q_shape = input.shape[2:]
-        input_shape = input.shape
+        q_axes = tuple(range(2 - input.dim(), 0))
         input, weight, G = rt.widened(input, weight, G)
-        q_size = math.prod(q_shape)
-        G = G.reshape((input_shape[0], input_shape[1], q_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], input_shape[1], q_size))
-            mu = input.mean(2)  # mu[n,c]
-            input_minus_mu = input - mu.unsqueeze(2)
-            var = input_minus_mu.square().mean(2)  # var[n,c]
-            rsqrt_var = (var + eps).rsqrt().unsqueeze(2)
+            mu = rt.mean_over(input, q_axes, keepdim=True)  # mu[n,c]
+            input_minus_mu = input - mu
+            var = rt.mean_over(input_minus_mu.square(), q_axes, keepdim=True)
+            rsqrt_var = (var + eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
             G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
-            mean_of_G_xhat_xhat = G_xhat.sum(2, keepdim=True) / input.shape[2] * xhat
+            mean_of_G_xhat_xhat = rt.mean_over(G_xhat, q_axes, keepdim=True) * xhat
             weight_rsqrt_var = (
-                rsqrt_var if weight is None else weight.unsqueeze(1) * rsqrt_var
+                rsqrt_var
+                if weight is None
+                else rt.unsqueeze(weight, q_axes) * rsqrt_var
             )
-            grad_input = (
-                weight_rsqrt_var * (G - mean_of_G_xhat_xhat - G.mean(2).unsqueeze(2))
-            ).reshape(input_shape)
+            grad_input = weight_rsqrt_var * (
+                G - mean_of_G_xhat_xhat - rt.mean_over(G, q_axes, keepdim=True)
+            )
         if ctx.needs_input_grad[1]:
-            grad_weight = G_xhat.sum((0, 2))
+            grad_weight = G_xhat.sum((0, *q_axes))
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum((0, 2))
+            grad_bias = G.sum((0, *q_axes))
         return grad_input, grad_weight, grad_bias, None
 
 

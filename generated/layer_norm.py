@@ -26,8 +26,6 @@ Fused kernels of torch, with the equation that each computes:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -47,18 +45,14 @@ def _layer_norm_forward(input, weight, bias, eps):
 def _layer_norm_composed(input, weight, bias, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    s_size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), s_size))
-    weight = weight.reshape((s_size,))
-    bias = None if bias is None else bias.reshape((s_size,))
-    mu = input.mean(1)  # mu[*p]
-    input_minus_mu = input - mu.unsqueeze(1)
-    var = input_minus_mu.square().mean(1)  # var[*p]
-    xhat = (var + eps).rsqrt().unsqueeze(1) * input_minus_mu  # xhat[*p,*s]
-    weight_plus_bias = weight * xhat if bias is None else weight * xhat + bias
-    return rt.no_view(weight_plus_bias.reshape((*p_shape, *s_shape)).to(dtype))
+    s_axes = tuple(range(-weight.dim(), 0))
+    mu = rt.mean_over(input, s_axes, keepdim=True)  # mu[*p]
+    input_minus_mu = input - mu
+    var = rt.mean_over(input_minus_mu.square(), s_axes, keepdim=True)  # var[*p]
+    xhat = (var + eps).rsqrt() * input_minus_mu  # xhat[*p,*s]
+    return (
+        (weight * xhat).to(dtype) if bias is None else (weight * xhat + bias).to(dtype)
+    )
 
 
 class _LayerNorm(Function):
@@ -67,16 +61,14 @@ class _LayerNorm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, bias, eps = inputs
+        input, weight, _, eps = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
         ctx.eps = eps
-        ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod
-    @rt.without_autocast
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
@@ -95,33 +87,26 @@ class _LayerNorm(Function):
                 grad_bias = grads[2]
             return grad_input, grad_weight, grad_bias, None
         eps = ctx.eps
-        bias_shape = ctx.bias_shape
-        s_shape = weight.shape
-        p_shape = input.shape[: input.dim() - len(s_shape)]
-        input_shape = input.shape
+        s_axes = tuple(range(-weight.dim(), 0))
         weight_shape = weight.shape
         input, weight, G = rt.widened(input, weight, G)
-        p_size = math.prod(p_shape)
-        s_size = math.prod(s_shape)
-        G = G.reshape((p_size, s_size))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((p_size, s_size))
-            mu = input.mean(1)  # mu[*p]
-            input_minus_mu = input - mu.unsqueeze(1)
-            var = input_minus_mu.square().mean(1)  # var[*p]
-            rsqrt_var = (var + eps).rsqrt().unsqueeze(1)
+            mu = rt.mean_over(input, s_axes, keepdim=True)  # mu[*p]
+            input_minus_mu = input - mu
+            var = rt.mean_over(input_minus_mu.square(), s_axes, keepdim=True)  # var[*p]
+            rsqrt_var = (var + eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[*p,*s]
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((s_size,))
-            G_xhat = (G * weight * xhat).sum(1).unsqueeze(1) / input.shape[1] * xhat
-            G_over_input = (G @ weight / input.shape[1]).unsqueeze(1)
-            grad_input = (rsqrt_var * (weight * G - G_xhat - G_over_input)).reshape(
-                input_shape
+            weight_G = weight * G
+            grad_input = rsqrt_var * (
+                weight_G
+                - rt.mean_over(weight_G * xhat, s_axes, keepdim=True) * xhat
+                - rt.mean_over(weight_G, s_axes, keepdim=True)
             )
         if ctx.needs_input_grad[1]:
-            grad_weight = (G * xhat).sum(0).reshape(weight_shape)
+            grad_weight = (G * xhat).sum_to_size(weight_shape)
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum(0).reshape(bias_shape)
+            grad_bias = G.sum_to_size(weight_shape)
         return grad_input, grad_weight, grad_bias, None
 
 

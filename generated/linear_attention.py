@@ -38,7 +38,7 @@ def _linear_attention_forward(query, key, value):
     phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
     psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
     state = psi.mT.to(low) @ value  # state[*b,d,e]
-    total = (phi * psi.sum(-2).unsqueeze(-2)).sum(-1)  # total[*b,i]
+    total = (phi * psi.sum(-2, keepdim=True)).sum(-1)  # total[*b,i]
     phi_state_over_total = reuse.div(
         (phi.to(low) @ state).to(wide), total.unsqueeze(-1)
     )
@@ -120,7 +120,7 @@ class _LinearAttention(Function):
         if ctx.needs_input_grad[1]:
             grad_psi = reuse.add(
                 (value @ grad_state.mT).to(wide),
-                reuse.mul(phi, grad_total.unsqueeze(-1)).sum(-2).unsqueeze(-2),
+                reuse.mul(phi, grad_total.unsqueeze(-1)).sum(-2, keepdim=True),
             )
             if first_order:
                 grad_key = torch.ops.aten.elu_backward(

@@ -152,7 +152,7 @@ class _LinearCrossEntropy(Function):
                     else weight
                 )
                 G_weight_by_target = (
-                    label_smoothing_over_linear_weight * G.unsqueeze(1) * full_weight
+                    (label_smoothing_over_linear_weight * G).unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
                 grad_X = rt.keep_where_(
                     torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
@@ -200,10 +200,10 @@ class _LinearCrossEntropy(Function):
                 )
                 G_plus_label_smoothing = (
                     G_full_weight_wide_X
-                    + label_smoothing_over_linear_weight * G.unsqueeze(1)
+                    + (label_smoothing_over_linear_weight * G).unsqueeze(1)
                     if weight is None
                     else G_full_weight_wide_X
-                    + label_smoothing_over_linear_weight * G.unsqueeze(1) * weight
+                    + (label_smoothing_over_linear_weight * G).unsqueeze(1) * weight
                 )
                 grad_X = torch.where(
                     spread_target2,

@@ -13,8 +13,6 @@ Tangents, where d_input is the tangent of input:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -112,17 +110,20 @@ class _LocalResponseNorm(Function):
 
 def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     input, d_input = rt.widened(input, d_input)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    d_input = d_input.reshape((input_shape[0], input_shape[1], q_size))
-    input = input.reshape((input_shape[0], input_shape[1], q_size))
+    q_axes = tuple(range(2 - input.dim(), 0))
     window_per_two = (window - 1) // 2
     window_per_two2 = window // 2
     window_plus_one = window_per_two2 + window_per_two + 1
     window_plus_one2 = window_per_two + 1
-    divisor = k + alpha / window * torch.nn.functional.pad(
-        input.square(), (0, 0, window_per_two2, window_plus_one2)
+    input_squared = input.square()
+    zeros_like_d_input = input_squared.new_zeros(
+        (d_input.shape[0], window_per_two2, *d_input.shape[2:])
+    )
+    zeros_like_d_input2 = input_squared.new_zeros(
+        (d_input.shape[0], window_plus_one2, *d_input.shape[2:])
+    )
+    divisor = k + alpha / window * torch.cat(
+        (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
     ).unfold(1, window_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
     positions_of_d_input = rt.positions(d_input.shape[1], d_input)
     to_d_input = positions_of_d_input.to(torch.float64)
@@ -132,30 +133,38 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
         (to_d_input - half_window <= spread_d_input)
         & (spread_d_input <= to_d_input + half_window - 0.5)
     ).any(0)
+    d_input_input = d_input * input
     minus_beta = -beta
-    safe_divisor = torch.where(any_to_d_input.unsqueeze(1), divisor, 1)
-    safe_divisor_to_beta = safe_divisor ** -(1 + beta)
-    zeros_like_d_input = d_input.new_zeros(()).expand(d_input.shape)
-    padded_d_input_input = torch.nn.functional.pad(
-        d_input * input, (0, 0, window_per_two2, window_plus_one2)
+    safe_divisor_to_beta = torch.where(
+        rt.unsqueeze(any_to_d_input, q_axes), divisor, 1
+    ) ** -(1 + beta)
+    zeros_like_d_input3 = d_input_input.new_zeros(
+        (d_input.shape[0], window_per_two2, *d_input.shape[2:])
+    )
+    zeros_like_d_input4 = d_input_input.new_zeros(
+        (d_input.shape[0], window_plus_one2, *d_input.shape[2:])
+    )
+    joined_d_input = torch.cat(
+        (zeros_like_d_input3, d_input_input, zeros_like_d_input4), 1
     )
     sum_of_d_input = (
-        padded_d_input_input.unfold(1, window_plus_one, 1).sum(-1)
+        joined_d_input.unfold(1, window_plus_one, 1).sum(-1)
         if minus_beta != 0
         else None
     )
     part_of_d_input = (
         sum_of_d_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
     )
-    input_safe_divisor = (
+    input_divisor = (
         2 * alpha * beta / window * input * safe_divisor_to_beta * part_of_d_input
         if minus_beta != 0
         else None
     )
-    return (
-        d_input * divisor**minus_beta
-        - (input_safe_divisor if minus_beta != 0 else zeros_like_d_input)
-    ).reshape((input_shape[0], input_shape[1], *q_shape))
+    return d_input * divisor**minus_beta - (
+        input_divisor
+        if minus_beta != 0
+        else d_input.new_zeros(()).expand(d_input.shape)
+    )
 
 
 class _LocalResponseNormDual(_LocalResponseNorm):

@@ -70,9 +70,9 @@ class _Mahalanobis(Function):
         delta = u - v  # delta[*b,k]
         low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            low_delta_VI_plus_VI = (low_delta @ (VI + VI.mT).to(low)).to(wide)
             grad_delta = reuse.mul(
-                low_delta_VI_plus_VI, 0.5 * G.unsqueeze(1) / D.unsqueeze(1)
+                (low_delta @ (VI + VI.mT).to(low)).to(wide),
+                (0.5 * G).unsqueeze(1) / D.unsqueeze(1),
             )
         if ctx.needs_input_grad[0]:
             grad_u = grad_delta.reshape(u_shape)

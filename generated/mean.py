@@ -38,7 +38,7 @@ class _Mean(Function):
         A_shape = ctx.A_shape
         G = rt.widened_for_kernel(G)[0]
         G = G if keepdim else G.unsqueeze(dim)
-        grad_A = (G.squeeze(dim) / (A_shape[dim] or 1)).unsqueeze(dim).expand(A_shape)
+        grad_A = (G / (A_shape[dim] or 1)).expand(A_shape)
         return grad_A, None, None
 
 

@@ -107,14 +107,14 @@ class _Mmd(Function):
             gamma_G = gamma * G
             if ctx.needs_input_grad[0]:
                 X_minus_centre = X - centre
-                Kxy_minus_Kxy = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
-                    Kxy @ Y_centred
-                )
-                twice_Kxx = 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1)
+                twice_Kxx = (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1)
                 Kxx_plus_Kxx_X = ((Kxx + Kxx.mT) @ X_minus_centre).mul_(2)
                 Kxx_over_X_size = Kxx_plus_Kxx_X.addcmul_(
                     twice_Kxx, X_minus_centre, value=-1
                 ).div_(X.shape[0])
+                Kxy_minus_Kxy = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
+                    Kxy @ Y_centred
+                )
                 grad_X = Kxx_over_X_size.add_(
                     Kxy_minus_Kxy.mul_(4 / (Y.shape[0] or math.nan))
                 ).mul_(gamma_G / X.shape[0])
@@ -122,7 +122,7 @@ class _Mmd(Function):
                 Kxy_minus_Kxy2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
                     Kxy.mT @ X_centred
                 )
-                twice_Kyy = 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1)
+                twice_Kyy = (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1)
                 Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
                 Kyy_over_Y_size = Kyy_Y_centred.addcmul_(
                     twice_Kyy, Y_centred, value=-1
@@ -167,17 +167,17 @@ class _Mmd(Function):
                 X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
             )
             Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
+            Kxx_over_X = (
+                2 * ((Kxx + Kxx.mT) @ X_centred)
+                - (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1) * X_centred
+            ) / X.shape[0]
             Kxy_minus_Kxy = (
                 Kxy.sum(1, keepdim=True) * X_minus_detached_Y - Kxy @ Y_centred
             )
-            Kxx_over_X_size = (
-                2 * ((Kxx + Kxx.mT) @ X_centred)
-                - 2 * (Kxx.sum(0) + Kxx.sum(1)).unsqueeze(1) * X_centred
-            ) / X.shape[0]
             grad_X = (
                 gamma_G
                 / X.shape[0]
-                * (Kxx_over_X_size + 4 / (Y.shape[0] or math.nan) * Kxy_minus_Kxy)
+                * (Kxx_over_X + 4 / (Y.shape[0] or math.nan) * Kxy_minus_Kxy)
             )
         if ctx.needs_input_grad[1]:
             Y_centred_plus_Y_centred_Y_centred = torch.addmm(
@@ -187,14 +187,14 @@ class _Mmd(Function):
             Kxy_minus_Kxy_X = (
                 Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_minus_detached_Y
             )
-            Kyy_over_Y_size = (
+            Kyy_over_Y = (
                 2 * ((Kyy + Kyy.mT) @ Y_centred)
-                - 2 * (Kyy.sum(0) + Kyy.sum(1)).unsqueeze(1) * Y_centred
+                - (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1) * Y_centred
             ) / Y.shape[0]
             grad_Y = (
                 gamma_G
                 / Y.shape[0]
-                * (Kyy_over_Y_size + 4 / (X.shape[0] or math.nan) * Kxy_minus_Kxy_X)
+                * (Kyy_over_Y + 4 / (X.shape[0] or math.nan) * Kxy_minus_Kxy_X)
             )
         return grad_X, grad_Y, None
 

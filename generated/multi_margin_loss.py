@@ -110,10 +110,13 @@ class _MultiMarginLoss(Function):
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
             excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-            G_weight = (
-                p * G.unsqueeze(1)
+            spread_weight = (
+                None if weight is None else weight.index_select(0, target).unsqueeze(1)
+            )
+            p_G_weight = (
+                (p * G).unsqueeze(1)
                 if weight is None
-                else p * G.unsqueeze(1) * weight.index_select(0, target).unsqueeze(1)
+                else (p * G).unsqueeze(1) * spread_weight
             )
             p_minus_one = p - 1
             relu_excess_to_p_minus_one = (
@@ -123,11 +126,11 @@ class _MultiMarginLoss(Function):
             )
             grad_excess = rt.where(
                 excess_and_p,
-                reuse.mul(relu_excess_to_p_minus_one, G_weight / input.shape[1]),
+                reuse.mul(relu_excess_to_p_minus_one, p_G_weight / input.shape[1]),
                 0,
             )
             grad_input = grad_excess.scatter_add(
-                1, target.unsqueeze(1), (-grad_excess.sum(1)).unsqueeze(1)
+                1, target.unsqueeze(1), -grad_excess.sum(1, keepdim=True)
             )
         if ctx.needs_input_grad[2]:
             G_relu_excess = G * rt.keep_where_(

@@ -17,10 +17,10 @@ from . import _runtime as rt
 
 
 def _one_hot_embedding_forward(input, weight):
-    p_shape = input.shape
-    input = input.reshape((math.prod(p_shape),))
     return rt.no_view(
-        rt.index_select_inside(weight, 0, input).reshape((*p_shape, weight.shape[1]))
+        rt.index_select_inside(weight, 0, input.flatten()).reshape(
+            (*input.shape, weight.shape[1])
+        ),
     )
 
 
@@ -38,12 +38,11 @@ class _OneHotEmbedding(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         weight_shape = ctx.weight_shape
-        p_shape = input.shape
         G = rt.widened(G)[0]
-        p_size = math.prod(p_shape)
-        input = input.reshape((p_size,))
-        G = G.reshape((p_size, weight_shape[1]))
-        grad_weight = rt.index_add_inside(G.new_zeros(weight_shape), 0, input, G)
+        reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
+        grad_weight = rt.index_add_inside(
+            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_G
+        )
         return None, grad_weight
 
 

@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -21,14 +19,9 @@ def _prelu_forward(input, weight):
     reuse = rt.reuse(input, weight)
     dtype = rt.promoted(input, weight)
     input, weight = rt.widened_for_kernel(input, weight)
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    return rt.no_view(
-        reuse.mul(rt.where(input > 0, 1, weight.unsqueeze(1)), input)
-        .reshape((input_shape[0], input_shape[1], *q_shape))
-        .to(dtype),
-    )
+    q_axes = tuple(range(2 - input.dim(), 0))
+    output = reuse.mul(rt.where(input > 0, 1, rt.unsqueeze(weight, q_axes)), input)
+    return output.to(dtype)
 
 
 class _Prelu(Function):
@@ -43,20 +36,14 @@ class _Prelu(Function):
     @staticmethod
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        q_shape = input.shape[2:]
-        input_shape = input.shape
+        q_axes = tuple(range(2 - input.dim(), 0))
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], input_shape[1], q_size))
-        G = G.reshape((input_shape[0], input_shape[1], q_size))
         input_positive = input > 0
         if ctx.needs_input_grad[0]:
-            grad_input = (G * rt.where(input_positive, 1, weight.unsqueeze(1))).reshape(
-                input_shape
-            )
+            grad_input = G * rt.where(input_positive, 1, rt.unsqueeze(weight, q_axes))
         if ctx.needs_input_grad[1]:
-            grad_weight = rt.where(~input_positive, G * input, 0).sum((0, 2))
+            grad_weight = rt.where(~input_positive, G * input, 0).sum((0, *q_axes))
         return grad_input, grad_weight
 
 

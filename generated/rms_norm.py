@@ -22,17 +22,9 @@ def _rms_norm_forward(input, weight, eps):
     reuse = rt.reuse(input, weight)
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    s_shape = weight.shape
-    p_shape = input.shape[: input.dim() - len(s_shape)]
-    s_size = math.prod(s_shape)
-    input = input.reshape((math.prod(p_shape), s_size))
-    weight = weight.reshape((s_size,))
-    rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
-    output = rt.no_view(
-        reuse.mul(weight * rstd.unsqueeze(1), input)
-        .reshape((*p_shape, *s_shape))
-        .to(dtype),
-    )
+    s_axes = tuple(range(-weight.dim(), 0))
+    rstd = (eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
+    output = reuse.mul(weight * rt.unsqueeze(rstd, s_axes), input).to(dtype)
     return output, rstd
 
 
@@ -46,12 +38,9 @@ class _RmsNorm(Function):
         _, rstd = result
         ctx.mark_non_differentiable(rstd)
         ctx.set_materialize_grads(False)
-        s_shape = weight.shape
-        p_shape = input.shape[: input.dim() - len(s_shape)]
+        s_axes = tuple(range(-weight.dim(), 0))
         ctx.eps = eps
-        ctx.s_shape = s_shape
-        ctx.p_shape = p_shape
-        ctx.weight_shape = weight.shape
+        ctx.s_axes = s_axes
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
     @staticmethod
@@ -60,10 +49,7 @@ class _RmsNorm(Function):
         if G is None:
             return (None,) * 3
         input, weight, rstd = ctx.saved_tensors
-        s_shape = ctx.s_shape
-        p_shape = ctx.p_shape
-        weight_shape = ctx.weight_shape
-        input_shape = input.shape
+        s_axes = ctx.s_axes
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
         if first_order:
@@ -71,31 +57,26 @@ class _RmsNorm(Function):
         else:
             eps = ctx.eps
             input, weight, G = rt.widened(input, weight, G)
-        p_size = math.prod(p_shape)
-        s_size = math.prod(s_shape)
-        input = input.reshape((p_size, s_size))
-        G = G.reshape((p_size, s_size))
-        if not first_order:
-            rstd = (eps + input.square().mean(1)).rsqrt()  # rstd[*p]
+            rstd = (eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
         G_input = G * input
         if ctx.needs_input_grad[0]:
-            weight = weight.reshape((s_size,))
-            rstd_G_input = rstd.square().unsqueeze(1) * (G_input @ weight).unsqueeze(1)
+            rstd_over_weight = (
+                rstd.square()
+                * torch.tensordot(G_input, weight, weight.dim())
+                / math.prod(weight.shape)
+            )
             if first_order:
-                rstd_G_input_over_input = rstd_G_input / input.shape[1]
-                weight_plus_rstd_G_input_input = (weight * G).addcmul_(
-                    rstd_G_input_over_input, input, value=-1
-                )
-                grad_input = weight_plus_rstd_G_input_input.mul_(
-                    rstd.unsqueeze(1)
-                ).reshape(input_shape)
-            else:
                 grad_input = (
-                    rstd.unsqueeze(1)
-                    * (weight * G - rstd_G_input / input.shape[1] * input)
-                ).reshape(input_shape)
+                    (weight * G)
+                    .addcmul_(rt.unsqueeze(rstd_over_weight, s_axes), input, value=-1)
+                    .mul_(rt.unsqueeze(rstd, s_axes))
+                )
+            else:
+                grad_input = rt.unsqueeze(rstd, s_axes) * (
+                    weight * G - rt.unsqueeze(rstd_over_weight, s_axes) * input
+                )
         if ctx.needs_input_grad[1]:
-            grad_weight = (G_input.mT @ rstd).reshape(weight_shape)
+            grad_weight = torch.tensordot(rstd, G_input, rstd.dim())
         return grad_input, grad_weight, None
 
 

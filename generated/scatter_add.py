@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -20,21 +18,7 @@ from . import _runtime as rt
 def _scatter_add_forward(input, index, src, dim):
     dtype = rt.promoted(input, src)
     input, src = rt.widened(input, src)
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    index_shape = index.shape
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
-    index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
-    src = src.reshape((p_size, index_shape[len(p_shape)], q_size))
-    return rt.no_view(
-        rt.scatter_add_inside(input, 1, index, src)
-        .reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
-        .to(dtype),
-    )
+    return rt.no_view(rt.scatter_add_inside(input, dim, index, src).to(dtype))
 
 
 class _ScatterAdd(Function):
@@ -43,34 +27,19 @@ class _ScatterAdd(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, index, src, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
-        ctx.index_shape = index.shape
-        ctx.input_shape = input.shape
-        ctx.src_shape = src.shape
+        _, index, _, dim = inputs
+        ctx.dim = dim
         ctx.save_for_backward(index if ctx.needs_input_grad[2] else None)
 
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        index_shape = ctx.index_shape
-        input_shape = ctx.input_shape
-        src_shape = ctx.src_shape
+        dim = ctx.dim
         grad_input = grad_src = None
-        p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
-        G = G.reshape((p_size, input_shape[len(p_shape)], q_size))
-        if ctx.needs_input_grad[2]:
-            index = index.reshape((p_size, index_shape[len(p_shape)], q_size))
-            grad_src = rt.gather_inside(G, 1, index).reshape(src_shape)
         if ctx.needs_input_grad[0]:
-            grad_input = G.reshape(input_shape)
+            grad_input = G
+        if ctx.needs_input_grad[2]:
+            grad_src = rt.gather_inside(G, dim, index)
         return grad_input, None, grad_src, None
 
 

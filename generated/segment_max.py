@@ -20,23 +20,19 @@ def _segment_max_forward(data, segment_ids, num_segments):
     reuse = rt.reuse(data, segment_ids)
     dtype = data.dtype
     data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    filled_like_num_segments = data.new_full(
-        (num_segments + 1, data.shape[1]), -math.inf
-    )
+    q_axes = tuple(range(1 - data.dim(), 0))
     segment_ids_or_num_segments = torch.where(
         (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
-    ).unsqueeze(1)
-    spread_segment_ids = segment_ids_or_num_segments.expand(data.shape)
-    output = (
-        reuse.scatter_reduce(
-            filled_like_num_segments, 0, spread_segment_ids, data, "amax"
-        )
-        .narrow(0, 0, num_segments)
-        .reshape((num_segments, *q_shape))
     )
+    spread_segment_ids = rt.unsqueeze(segment_ids_or_num_segments, q_axes).expand(
+        data.shape
+    )
+    filled_like_num_segments = data.new_full(
+        (num_segments + 1, *data.shape[1:]), -math.inf
+    )
+    output = reuse.scatter_reduce(
+        filled_like_num_segments, 0, spread_segment_ids, data, "amax"
+    ).narrow(0, 0, num_segments)
     return rt.no_view(output.to(dtype))
 
 
@@ -55,18 +51,13 @@ class _SegmentMax(Function):
     def backward(ctx, G):
         data, segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
-        q_shape = data.shape[1:]
-        data_shape = data.shape
+        q_axes = tuple(range(1 - data.dim(), 0))
         data, output, G = rt.widened(data, output, G)
         reuse = rt.reuse(G)
-        q_size = math.prod(q_shape)
-        data = data.reshape((data_shape[0], q_size))
-        output = output.reshape((num_segments, q_size))
-        G = G.reshape((num_segments, q_size))
         valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
         masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
         data_matches = data == output.index_select(0, masked_segment_ids)
-        spread_segment_ids = valid_segment_ids.unsqueeze(1)
+        spread_segment_ids = rt.unsqueeze(valid_segment_ids, q_axes)
         G_at_segment_ids = G.index_select(0, masked_segment_ids)
         segment_ids_at_segment_ids = rt.index_add_inside(
             G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
@@ -77,7 +68,7 @@ class _SegmentMax(Function):
         grad_data = rt.keep_where_(
             reuse.div(G_at_segment_ids, guarded_segment_ids),
             spread_segment_ids & data_matches,
-        ).reshape(data_shape)
+        )
         return grad_data, None, None
 
 

@@ -8,8 +8,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -20,24 +18,20 @@ def _segment_mean_forward(data, segment_ids, num_segments):
     reuse = rt.reuse(data, segment_ids)
     dtype = data.dtype
     data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
+    q_axes = tuple(range(1 - data.dim(), 0))
     filled_like_segment_ids = segment_ids.new_full(
         segment_ids.shape, 1, dtype=torch.int64
-    )
-    data_by_segment_ids = rt.index_add_inside(
-        data.new_zeros((num_segments, data.shape[1])), 0, segment_ids, data
     )
     segment_ids_by_segment_ids = rt.index_add_inside(
         segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
     )
-    spread_segment_ids = segment_ids_by_segment_ids.to(data.dtype).unsqueeze(1)
-    return rt.no_view(
-        reuse.div(data_by_segment_ids, spread_segment_ids)
-        .reshape((num_segments, *q_shape))
-        .to(dtype),
+    spread_segment_ids = rt.unsqueeze(segment_ids_by_segment_ids.to(data.dtype), q_axes)
+    zeros_like_num_segments = data.new_zeros((num_segments, *data.shape[1:]))
+    output = reuse.div(
+        rt.index_add_inside(zeros_like_num_segments, 0, segment_ids, data),
+        spread_segment_ids,
     )
+    return rt.no_view(output.to(dtype))
 
 
 class _SegmentMean(Function):
@@ -47,20 +41,17 @@ class _SegmentMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         data, segment_ids, num_segments = inputs
-        q_shape = data.shape[1:]
+        q_axes = tuple(range(1 - data.dim(), 0))
         ctx.num_segments = num_segments
-        ctx.q_shape = q_shape
-        ctx.data_shape = data.shape
+        ctx.q_axes = q_axes
         ctx.save_for_backward(segment_ids)
 
     @staticmethod
     def backward(ctx, G):
         (segment_ids,) = ctx.saved_tensors
         num_segments = ctx.num_segments
-        q_shape = ctx.q_shape
-        data_shape = ctx.data_shape
+        q_axes = ctx.q_axes
         G = rt.widened(G)[0]
-        G = G.reshape((num_segments, math.prod(q_shape)))
         filled_like_segment_ids = segment_ids.new_full(
             segment_ids.shape, 1, dtype=torch.int64
         )
@@ -71,10 +62,11 @@ class _SegmentMean(Function):
             filled_like_segment_ids,
         )
         grad_data = rt.index_select_inside(
-            G / segment_ids_by_segment_ids.to(G.dtype).clamp(min=1).unsqueeze(1),
+            G
+            / rt.unsqueeze(segment_ids_by_segment_ids.to(G.dtype).clamp(min=1), q_axes),
             0,
             segment_ids,
-        ).reshape(data_shape)
+        )
         return grad_data, None, None
 
 

@@ -26,11 +26,9 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     reuse = rt.reuse(data, segment_ids)
     dtype = rt.autocast_float32(data)
     data = rt.widened(data)[0]
-    q_shape = data.shape[1:]
-    data_shape = data.shape
-    data = data.reshape((data_shape[0], math.prod(q_shape)))
-    filled_like_num_segments = data.new_full((num_segments, data.shape[1]), -math.inf)
-    spread_segment_ids = segment_ids.unsqueeze(1).expand(data.shape)
+    q_axes = tuple(range(1 - data.dim(), 0))
+    filled_like_num_segments = data.new_full((num_segments, *data.shape[1:]), -math.inf)
+    spread_segment_ids = rt.unsqueeze(segment_ids, q_axes).expand(data.shape)
     extreme_data_by_segment_ids = reuse.scatter_reduce(
         filled_like_num_segments, 0, spread_segment_ids, data, "amax"
     )
@@ -38,15 +36,12 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
         extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
     )
     exp_data = reuse.exp(data - masked_data.index_select(0, segment_ids))
-    zeros_like_num_segments = data.new_zeros((num_segments, data.shape[1]))
+    zeros_like_num_segments = data.new_zeros((num_segments, *data.shape[1:]))
     exp_data_by_segment_ids = reuse.index_add(
         zeros_like_num_segments, 0, segment_ids, exp_data
     )
     lse = reuse.add(masked_data, reuse.log(exp_data_by_segment_ids))
-    output = reuse.exp(data - lse.index_select(0, segment_ids)).reshape(
-        (data_shape[0], *q_shape)
-    )
-    return rt.no_view(output.to(dtype))
+    return reuse.exp(data - lse.index_select(0, segment_ids)).to(dtype)
 
 
 class _SegmentSoftmax(Function):
@@ -55,33 +50,24 @@ class _SegmentSoftmax(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        data, segment_ids, num_segments = inputs
+        _, segment_ids, num_segments = inputs
         output = result
-        q_shape = data.shape[1:]
         ctx.num_segments = num_segments
-        ctx.q_shape = q_shape
-        ctx.data_shape = data.shape
         ctx.save_for_backward(segment_ids, output)
 
     @staticmethod
     def backward(ctx, G):
         segment_ids, output = ctx.saved_tensors
         num_segments = ctx.num_segments
-        q_shape = ctx.q_shape
-        data_shape = ctx.data_shape
         output, G = rt.widened(output, G)
         reuse = rt.reuse(G)
-        q_size = math.prod(q_shape)
-        output = output.reshape((data_shape[0], q_size))
-        G = G.reshape((data_shape[0], q_size))
-        zeros_like_num_segments = G.new_zeros((num_segments, output.shape[1]))
+        zeros_like_num_segments = G.new_zeros((num_segments, *output.shape[1:]))
         grad_lse = reuse.neg(
             reuse.index_add(zeros_like_num_segments, 0, segment_ids, G * output)
         )
-        grad_lse_output = reuse.mul(
+        grad_data = reuse.mul(
             reuse.add(grad_lse.index_select(0, segment_ids), G), output
         )
-        grad_data = grad_lse_output.reshape(data_shape)
         return grad_data, None, None
 
 

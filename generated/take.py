@@ -18,10 +18,8 @@ from . import _runtime as rt
 
 
 def _take_forward(input, index):
-    p_shape = index.shape
-    index = index.reshape((math.prod(p_shape),))
     at = index + torch.where(index < 0, input.shape[0], 0)  # at[*p]
-    return rt.no_view(input.index_select(0, at).reshape((*p_shape,)))
+    return rt.no_view(input.index_select(0, at.flatten()).reshape(index.shape))
 
 
 class _Take(Function):
@@ -38,14 +36,13 @@ class _Take(Function):
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
         input_shape = ctx.input_shape
-        p_shape = index.shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        p_size = math.prod(p_shape)
-        index = index.reshape((p_size,))
-        G = G.reshape((p_size,))
         at = index + torch.where(index < 0, input_shape[0], 0)  # at[*p]
-        grad_input = reuse.index_add(G.new_zeros(input_shape), 0, at, G)
+        reshaped_G = G.reshape((math.prod(index.shape),))
+        grad_input = reuse.index_add(
+            G.new_zeros(input_shape), 0, at.flatten(), reshaped_G
+        )
         return grad_input, None
 
 

@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -18,21 +16,8 @@ from . import _runtime as rt
 
 
 def _take_along_dim_forward(input, indices, dim):
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    indices_shape = indices.shape
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
-    indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
-    at = indices + torch.where(indices < 0, input.shape[1], 0)  # at[*p,k,*q]
-    return rt.no_view(
-        rt.gather(input, 1, at).reshape(
-            (*p_shape, indices_shape[len(p_shape)], *q_shape)
-        ),
-    )
+    at = indices + torch.where(indices < 0, input.shape[dim], 0)  # at[*p,k,*q]
+    return input.gather(dim, at)
 
 
 class _TakeAlongDim(Function):
@@ -42,32 +27,19 @@ class _TakeAlongDim(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, indices, dim = inputs
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
+        ctx.dim = dim
         ctx.input_shape = input.shape
         ctx.save_for_backward(indices)
 
     @staticmethod
     def backward(ctx, G):
         (indices,) = ctx.saved_tensors
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
+        dim = ctx.dim
         input_shape = ctx.input_shape
-        indices_shape = indices.shape
         G = rt.widened(G)[0]
-        p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
-        indices = indices.reshape((p_size, indices_shape[len(p_shape)], q_size))
-        G = G.reshape((p_size, indices_shape[len(p_shape)], q_size))
-        at = indices + torch.where(indices < 0, input_shape[len(p_shape)], 0)
-        zeros_like_indices = G.new_zeros(
-            (indices.shape[0], input_shape[len(p_shape)], indices.shape[2])
-        )
-        scatter_add = rt.scatter_add_(zeros_like_indices, 1, at, G)
-        grad_input = scatter_add.reshape(input_shape)
+        reuse = rt.reuse(G)
+        at = indices + torch.where(indices < 0, input_shape[dim], 0)  # at[*p,k,*q]
+        grad_input = reuse.scatter_add(G.new_zeros(input_shape), dim, at, G)
         return grad_input, None, None
 
 

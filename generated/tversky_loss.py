@@ -52,18 +52,18 @@ def _tversky_loss_reduced(loss, reduction):
 
 def _tversky_loss_forward(input, target, alpha, beta, smooth, reduction):
     reuse = rt.reuse(input, target)
-    dtype = rt.autocast_float32(input, target)
+    dtype = (
+        rt.autocast_float32(input, target)
+        if reduction != "none"
+        else rt.promoted(input, target)
+    )
     input, target = rt.widened(input, target)
-    q_shape = input.shape[1:]
-    input_shape = input.shape
-    q_size = math.prod(q_shape)
-    input = input.reshape((input_shape[0], q_size))
-    target = target.reshape((input_shape[0], q_size))
+    q_axes = tuple(range(1 - input.dim(), 0))
     probability = input.sigmoid()  # probability[n,*q]
-    found = (target * probability).sum(1)  # found[n]
+    found = rt.sum_over(target * probability, q_axes)  # found[n]
     u3 = found + smooth
-    wrong = reuse.mul(1 - target, probability).sum(1)  # wrong[n]
-    missed = reuse.mul(1 - probability, target).sum(1)  # missed[n]
+    wrong = rt.sum_over(reuse.mul(1 - target, probability), q_axes)  # wrong[n]
+    missed = rt.sum_over(reuse.mul(1 - probability, target), q_axes)  # missed[n]
     whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
     loss = 1 - u3 / whole
     loss = _tversky_loss_reduced(loss, reduction).to(dtype)
@@ -94,77 +94,66 @@ class _TverskyLoss(Function):
         alpha = ctx.alpha
         beta = ctx.beta
         reduction = ctx.reduction
-        q_shape = input.shape[1:]
+        q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
-        input_shape = input.shape
-        target_shape = target.shape
         grad_input = grad_target = None
         if rt.unrecorded(G):
             input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
             G = G / math.prod(loss_shape) if reduction == "mean" else G
-            q_size = math.prod(q_shape)
-            input = input.reshape((input_shape[0], q_size))
             grad_whole = G * u3 / whole.square()  # grad_whole[n]
             probability = input.sigmoid()  # probability[n,*q]
             one_minus_alpha = 1 - alpha
             G_over_whole = G / whole
             if ctx.needs_input_grad[0]:
-                target = target.reshape((input_shape[0], q_size))
                 alpha_minus_G_over_whole = (
                     one_minus_alpha - beta
                 ) * grad_whole - G_over_whole
                 grad_whole_plus_alpha_target = torch.addcmul(
-                    (alpha * grad_whole).unsqueeze(1),
-                    alpha_minus_G_over_whole.unsqueeze(1),
+                    rt.unsqueeze(alpha * grad_whole, q_axes),
+                    rt.unsqueeze(alpha_minus_G_over_whole, q_axes),
                     target,
                 )
                 grad_input = torch.ops.aten.sigmoid_backward(
                     grad_whole_plus_alpha_target,
                     probability,
                     grad_input=grad_whole_plus_alpha_target,
-                ).reshape(input_shape)
+                )
             if ctx.needs_input_grad[1]:
-                spread_alpha = (one_minus_alpha * grad_whole - G_over_whole).unsqueeze(
-                    1
-                )
                 grad_target = (
-                    (spread_alpha * probability)
-                    .addcmul_(beta * grad_whole.unsqueeze(1), 1 - probability)
-                    .reshape(target_shape)
-                )
+                    rt.unsqueeze(one_minus_alpha * grad_whole - G_over_whole, q_axes)
+                    * probability
+                ).addcmul_(rt.unsqueeze(beta * grad_whole, q_axes), 1 - probability)
             return grad_input, grad_target, None, None, None, None
         smooth = ctx.smooth
         input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        q_size = math.prod(q_shape)
-        input = input.reshape((input_shape[0], q_size))
-        target = target.reshape((input_shape[0], q_size))
         probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
-        found = (target * probability).sum(1)  # found[n]
+        found = rt.sum_over(target * probability, q_axes)  # found[n]
         one_minus_target = 1 - target
-        wrong = (probability * one_minus_target).sum(1)  # wrong[n]
-        missed = (target * one_minus_probability).sum(1)  # missed[n]
+        wrong = rt.sum_over(probability * one_minus_target, q_axes)  # wrong[n]
+        missed = rt.sum_over(target * one_minus_probability, q_axes)  # missed[n]
         whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
         grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
         G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
-            grad_whole_minus_G_over_whole = (
-                (1 - beta) * grad_whole - G_over_whole
-            ).unsqueeze(1)
+            grad_whole_minus_G_over_whole = rt.unsqueeze(
+                (1 - beta) * grad_whole - G_over_whole, q_axes
+            )
+            grad_whole_target = (
+                rt.unsqueeze(alpha * grad_whole, q_axes) * one_minus_target
+            )
             grad_input = (
                 probability
                 * one_minus_probability
-                * (
-                    grad_whole_minus_G_over_whole * target
-                    + alpha * grad_whole.unsqueeze(1) * one_minus_target
-                )
-            ).reshape(input_shape)
+                * (grad_whole_minus_G_over_whole * target + grad_whole_target)
+            )
         if ctx.needs_input_grad[1]:
             grad_target = (
-                ((1 - alpha) * grad_whole - G_over_whole).unsqueeze(1) * probability
-                + beta * grad_whole.unsqueeze(1) * one_minus_probability
-            ).reshape(target_shape)
+                rt.unsqueeze((1 - alpha) * grad_whole - G_over_whole, q_axes)
+                * probability
+                + rt.unsqueeze(beta * grad_whole, q_axes) * one_minus_probability
+            )
         return grad_input, grad_target, None, None, None, None
 
 

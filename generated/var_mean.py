@@ -55,9 +55,9 @@ class _VarMean(Function):
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
-        A_G_variance = reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction))
         grad_A = reuse.add(
-            A_G_variance, (G_mu.squeeze(dim) / A.shape[dim]).unsqueeze(dim)
+            reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction)),
+            G_mu / A.shape[dim],
         )
         return grad_A, None, None, None
 

@@ -88,6 +88,8 @@ class BodySpec:
     """input -> its number among the arguments of the operation."""
     saved: Sequence[str] = ()
     """The names that a backward can save."""
+    kept: Collection[str] = ()
+    """The values that a forward saves for a backward, which keep their axes."""
     unaliased: Collection[str] = ()
     """The results that may not share memory with an argument or with each other."""
 
@@ -195,7 +197,7 @@ def keep_reduced_axes(body: Body) -> Body:
     """A reduction keeps its axes if all readers insert them again."""
     spec = body.spec
     numbers = [p.name for p in spec.border.op.parameters]
-    results = {*spec.leaving, *spec.border.op.outputs}
+    results = {*spec.leaving, *spec.border.op.outputs, *spec.kept}
     return replace(body, lines=tuple(with_kept_axes(body.lines, results, numbers)))
 
 
@@ -266,7 +268,7 @@ def share_softmaxes(body: Body) -> Body:
 def legalize_calls(body: Body) -> Body:
     """Calls that some tensor types or empty groups refuse are replaced."""
     lines = [replace(line, code=legalize_arange(line.code)) for line in body.lines]
-    if body.spec.border.flattens:
+    if body.spec.border.has_groups:
         lines = [replace(line, code=legalize_group_axes(line.code)) for line in lines]
     return replace(body, lines=tuple(lines))
 
@@ -321,7 +323,9 @@ def read_shapes_first(body: Body) -> Body:
 
 FORWARD = (
     convert_layouts,
+    name_group_axes,
     read_sizes,
+    keep_reduced_axes,
     assign_precision,
     share_subexpressions,
     legalize_calls,
@@ -338,11 +342,18 @@ _READ_LATER = (
     legalize_calls,
     mask_outputs,
 )
-BACKWARD = (convert_layouts, read_sizes, assign_precision, share_subexpressions, *_READ_LATER)
-FIRST_ORDER = (*BACKWARD[:2], eliminate_guards, *BACKWARD[2:])
+_READ_FIRST = convert_layouts, name_group_axes, read_sizes
+BACKWARD = (
+    *_READ_FIRST,
+    *(keep_reduced_axes, assign_precision, share_subexpressions),
+    *_READ_LATER,
+)
+FIRST_ORDER = (*_READ_FIRST, eliminate_guards, *BACKWARD[len(_READ_FIRST) :])
 TANGENTS = (
     convert_layouts,
+    name_group_axes,
     read_sizes,
+    keep_reduced_axes,
     add_kept_axes,
     assign_precision,
     share_subexpressions,

@@ -52,6 +52,8 @@ class BackwardInput:
     kernels: Sequence[Pattern] = ()
     shapeless: Collection[str] = ()
     """The tensors from which no shape is read."""
+    kept: Collection[str] = ()
+    """The statistics of another backward, which have the same axes in both."""
     pulled: Sequence[str] = ()
     """The statistics that are differentiated: each has a cotangent, which may be None."""
 
@@ -107,6 +109,7 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
         kinds=argument_kinds(border.op, known)
         | kinds
         | dict.fromkeys([*map(display_name, cotangents.values()), *added.values()], "float"),
+        kept=[*map(display_name, statistics), *request.kept],
         low=request.forward.precision.has_products,
         gradients={display_name(g.tensor): display_name(g.name) for g in backward.gradients},
         places=places,
@@ -168,7 +171,7 @@ def _as_program(
         backward=tuple(map(BackwardLine, body.lines, body.needs)),
         gradients=spec.gradients,
         setup=tuple(setup),
-        kept_groups=tuple(g.name for g in setup if g.name.endswith("_shape")),
+        kept_groups=tuple(g.name for g in setup if g.name in readers),
         recognised=noted_patterns(scope, lets),
         statistics=tuple(n for n in map(lets.display_name, request.statistics) if n in readers),
         pulled=added,

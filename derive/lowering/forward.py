@@ -73,6 +73,7 @@ class Forward:
             kinds=argument_kinds(border.op),
             returned=float_outputs(border.op),
             exact=bool(statistics),
+            kept=said,
             unaliased=[*outputs, *said],
         )
         made = assemble(spec, self._statements(statistics), passes)

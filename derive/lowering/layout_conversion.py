@@ -105,6 +105,11 @@ class Border:
         return any(map(self._flat, self.outside))
 
     @property
+    def has_groups(self) -> bool:
+        """True if a tensor has a group."""
+        return any(_is_group(axis) for axes in self.outside.values() for axis in axes)
+
+    @property
     def names_groups(self) -> bool:
         """True if the shapes of groups have names."""
         return self.is_crossed
@@ -116,8 +121,9 @@ class Border:
 
     @cached_property
     def groups(self) -> list[Line]:
-        """The shapes of groups."""
-        return group_shapes(self.op) if self.names_groups else []
+        """The shapes of groups, then the positions of their axes."""
+        shapes = group_shapes(self.op)
+        return [*shapes, *axes_lines(shapes)]
 
     def axes_outside(self, tensor: str) -> Axes:
         """Return the indices of the axes of an input or an equation."""
@@ -221,11 +227,6 @@ class PlainBorder(Border):
     @property
     def size_frame(self) -> Frame:
         return SizeFrame(self.frame.named)
-
-    @cached_property
-    def groups(self) -> list[Line]:
-        """The shapes of groups, then the positions of their axes."""
-        return axes_lines(group_shapes(self.op))
 
 
 def _is_group(i: Expr) -> bool:

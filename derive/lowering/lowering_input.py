@@ -13,6 +13,7 @@ from derive.calculus.lets import Lets
 from derive.errors import LoweringError
 from derive.kernels.axis_patterns import Floats, Short
 from derive.lowering.ground.context import Scope
+from derive.lowering.ground.group_axes import GroupAxesFrame
 from derive.lowering.ground.runtime_sizes import ShapeSource
 from derive.lowering.ground.value import Axes, Frame, Value, with_letters
 from derive.lowering.groups import named_axes
@@ -33,7 +34,7 @@ class LoweringInput:
     lets: Lets
     backward: Backward
     border: Border
-    frames: type[Frame] = Frame
+    frames: type[Frame] = GroupAxesFrame
 
     def type_of(self, axes: Axes, kind: Kind) -> TensorType:
         """Return the type of a tensor with these axes."""
@@ -52,7 +53,7 @@ def integers_of(op: Operation) -> frozenset[str]:
     )
 
 
-def frame_of(op: Operation, frames: type[Frame] = Frame) -> Frame:
+def frame_of(op: Operation, frames: type[Frame] = GroupAxesFrame) -> Frame:
     """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
     given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
     return frames(named_axes(op), bounds_of(op), given)

@@ -13,7 +13,7 @@ from derive.errors import LoweringError
 from derive.lowering.assembly import PLAIN_BACKWARD, PLAIN_FORWARD
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.forward import forward_of
-from derive.lowering.ground.group_axes import GroupAxesFrame
+from derive.lowering.ground.group_axes import ReadableFrame
 from derive.lowering.lowering_input import LoweringInput
 from derive.program.program import Program
 
@@ -21,7 +21,7 @@ from derive.program.program import Program
 def lower_plain(layouts: Callable[[bool], LoweringInput]) -> Program:
     """Lower forward and backward; ``layouts(True)`` has one axis for each group."""
     try:
-        return _lowered(replace(layouts(False), frames=GroupAxesFrame))
+        return _lowered(replace(layouts(False), frames=ReadableFrame))
     except LoweringError:
         return _lowered(layouts(True))
 

@@ -23,6 +23,7 @@ from derive.kernels.table import ATTENTIONS, KERNELS, NORMALISATIONS
 from derive.lowering.assembly import Body, rearranges
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.forward import Forward, forward_of
+from derive.lowering.ground.group_axes import MeansFrame
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, float_axes, noted_patterns, short_axes
 from derive.lowering.saved_values import Offer, Statistics
@@ -157,11 +158,25 @@ class _Planner:
             )
         )
 
-    def _plain(self, outputs: Collection[str], kept: Collection[str] = ()) -> Program:
-        """Return the backward of any order, which reads these outputs and integer statistics."""
+    def _plain(
+        self,
+        outputs: Collection[str],
+        kept: Collection[str] = (),
+        others: Collection[str] = (),
+        kernels: bool = False,
+    ) -> Program:
+        """Return the backward of any order, which reads these outputs and integer statistics.
+
+        ``others`` are the statistics of the first-order backward, and ``kernels`` is true if it
+        has kernels, so that no line of this body is among its lines.
+        """
+        given = self.every
+        if kernels and given is self.given:
+            given = replace(given, frames=MeansFrame)
         held = {n: v for n, v in self.forward.offered.values.items() if n in kept}
         stored = self.forward.stored
-        return lower_backward(BackwardInput(self.every, self.body, outputs, held, stored))
+        request = BackwardInput(given, self.body, outputs, held, stored, kept=others)
+        return lower_backward(request)
 
     def _in_orders(self) -> tuple[Program, Program, Program]:
         """Return a first-order backward, one of any order, and the program with both.
@@ -185,9 +200,9 @@ class _Planner:
             n for n, v in offered.values.items() if v.kind == "int" and display_name(n) in saved
         ]
         places = places if alike else []
-        plain = self._plain(outputs, places)
+        plain = self._plain(outputs, places, first.statistics, kernels)
         if {s.name for s in plain.saved}.intersection(map(display_name, outputs)) - saved:
-            others = [plain, self._plain(kept, places)]
+            others = [plain, self._plain(kept, places, first.statistics, kernels)]
             plain = min(others, key=lambda m: len(saved.union(s.name for s in m.saved)))
         if first.backward == plain.backward:
             return plain, plain, plain

@@ -40,6 +40,11 @@ def addmm(result: Shape, _: Shape, a: Shape, b: Shape, **__: Any) -> Poly:
     return matmul(result, a, b)
 
 
+def tensordot(result: Shape, a: Shape, b: Shape, _: Any) -> Poly:
+    """Return 2 flops per element of the operand that has the axes of the result."""
+    return scale(elements(max(a, b, key=len)), 2)
+
+
 def einsum(result: Shape, equation: str, *operands: Shape) -> Poly:
     return scale(elements(shape_rules.einsum_sizes(equation, *operands).values()), 2)
 

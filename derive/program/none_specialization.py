@@ -118,6 +118,8 @@ class Absence:
                 return Uniform(self.numbers[name])
             case Binary("@", left, right):
                 return self._product(code, left, right)
+            case FunctionCall("torch.tensordot", (left, right, dims)):
+                return self._total(code, left, right, dims)
             case Binary(_, left, right):
                 return self._combined(code, self.without(left), self.without(right))
             case MethodCall(FunctionCall("torch.where", args) as chosen, "sum", dims):
@@ -208,6 +210,14 @@ class Absence:
                 shape = self.given.shape(matrix)
                 axis = place if shape is None else max(place, -len(shape))
                 return self._of_shape(MethodCall(matrix, "sum", (literal(axis),)), code)
+        return None
+
+    def _total(self, code: Code, x: Code, ones: Code, dims: Code) -> Code | Uniform | None:
+        """Return a product with ones as a sum over the axes of x at these places."""
+        match dims:
+            case Tuple((Tuple((place,)), _)) if not self.reads(x) and self._is_float(x):
+                if self.without(ones) == Uniform(Fraction(1)):
+                    return self._of_shape(MethodCall(x, "sum", (place,)), code)
         return None
 
     def _added(

@@ -7,7 +7,7 @@ mu = x.mean(1); x - mu.unsqueeze(1)        mu = x.mean(1, keepdim=True); x - mu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from derive.algebra import substitution
 from derive.program.cse import Line
@@ -19,7 +19,6 @@ from derive.program.torch_ir import (
     Literal,
     MethodCall,
     Name,
-    Subscript,
     Tuple,
     Unary,
     replaced,
@@ -41,32 +40,53 @@ def with_kept_axes(
 
     ``numbers`` are the names of numbers. The values of ``results`` keep their shapes.
     """
-    made = [replace(line, code=_sunk(line.code, numbers)) for line in lines]
+    names = {line.name for line in lines} - set(results)
+    while True:
+        made, kept = _with_axes_of(lines, names, numbers)
+        if kept == names:
+            return [replace(line, code=_hoisted(line.code, numbers)) for line in made]
+        names = kept
+
+
+def _with_axes_of(
+    lines: Sequence[Line], names: Collection[str], numbers: Collection[str]
+) -> tuple[list[Line], set[str]]:
+    """Return the lines with the axes of these names kept where possible, and for which it is."""
+    inside = _Inside(names, numbers)
+    made = [replace(line, code=inside.sunk(line.code)) for line in lines]
     counted = [line.name for line in lines]
+    found = set[str]()
     for n in reversed(range(len(made))):
         name = made[n].name
-        if name in results or counted.count(name) > 1:
+        if name not in names or counted.count(name) > 1:
             continue
         views = _common_views(name, [line.code for line in made])
-        kept = None if views is None else _absorbed(made[n].code, views, numbers)
+        kept = None if views is None else inside.absorbed(made[n].code, views)
         if views is not None and kept is not None:
+            found.add(name)
             made[n] = replace(made[n], code=kept, type=None)
             whole = {_viewed(Name(name), views): Name(name)}
             made = [replace(line, code=replaced(line.code, whole)) for line in made]
-    return made
+    return made, found
 
 
-def _sunk(code: Code, numbers: Collection[str]) -> Code:
-    """Return the code with insertions of axes moved to reductions and names, where they can be."""
-
-    def visit(part: Code) -> Code | None:
-        inner, views = _views_of(part)
-        if not views or isinstance(inner, Name):
-            return None
-        kept = _absorbed(inner, views, numbers)
-        return None if kept is None else _sunk(kept, numbers)
-
-    return substitution.replace(code, visit)
+def _hoisted(code: Code, numbers: Collection[str]) -> Code:
+    """Return the code with axes inserted once where all operands of arithmetic insert the same."""
+    inside: Code = code.map(lambda part: _hoisted(part, numbers))
+    match inside:
+        case Binary(op, a, b) if op in _ELEMENTWISE:
+            (x, left), (y, right) = _views_of(a), _views_of(b)
+            if left == right and not any(isinstance(_place(v), int) for v in left):
+                # A position from the start is another one in a tensor with fewer axes.
+                return _viewed(Binary(op, x, y), left)
+            if left and _are_numbers((b,), numbers):
+                return _viewed(Binary(op, x, y), left)
+            if right and _are_numbers((a,), numbers):
+                return _viewed(Binary(op, x, y), right)
+        case Unary("-", a):
+            x, views = _views_of(a)
+            return _viewed(Unary("-", x), views)
+    return inside
 
 
 def _views_of(code: Code) -> tuple[Code, _Views]:
@@ -77,9 +97,9 @@ def _views_of(code: Code) -> tuple[Code, _Views]:
             case MethodCall(inner, "unsqueeze", (place,)):
                 code = inner
                 views.insert(0, place)
-            case Subscript(inner, (Tuple((Literal("..."), Unary("*", new))),)):
+            case FunctionCall("rt.unsqueeze", (inner, axes)):
                 code = inner
-                views.insert(0, new)
+                views.insert(0, axes)
             case _:
                 return code, tuple(views)
 
@@ -87,8 +107,8 @@ def _views_of(code: Code) -> tuple[Code, _Views]:
 def _viewed(code: Code, views: _Views) -> Code:
     """Return the code with these axes inserted."""
     for view in views:
-        if isinstance(view, Name) and view.id.endswith("_new"):
-            code = Subscript(code, (Tuple((Literal("..."), Unary("*", view))),))
+        if isinstance(view, Name) and view.id.endswith("_axes"):
+            code = FunctionCall("rt.unsqueeze", (code, view))
         else:
             code = MethodCall(code, "unsqueeze", (view,))
     return code
@@ -111,31 +131,59 @@ def _reads(name: str, code: Code) -> Iterator[_Views]:
         yield from _reads(name, part)
 
 
-def _absorbed(code: Code, views: _Views, numbers: Collection[str]) -> Code | None:
-    """Return the code with axes inserted inside of it, by reductions that keep theirs."""
-    match code:
-        case Name():
-            return _viewed(code, views)
-        case MethodCall(x, name, (dims,)) if torch_op(code).keeps and _inserts(dims, views):
-            return MethodCall(x, name, (dims, _KEEPS))
-        case FunctionCall(name, (x, dims)) if torch_op(code).keeps and _inserts(dims, views):
-            return FunctionCall(name, (x, dims, _KEEPS))
-        case MethodCall(x, "squeeze", (place,)) if views == (place,):
-            return x
-        case Unary("-", x):
-            inner = _absorbed(x, views, numbers)
-            return None if inner is None else Unary("-", inner)
-        case MethodCall(x, name, args) if _is_elementwise(code) and _are_numbers(args, numbers):
-            inner = _absorbed(x, views, numbers)
-            return None if inner is None else MethodCall(inner, name, args)
-        case Binary(op, a, b) if op in _ELEMENTWISE:
-            if _are_numbers((b,), numbers):
-                inner = _absorbed(a, views, numbers)
-                return None if inner is None else Binary(op, inner, b)
-            if _are_numbers((a,), numbers):
-                inner = _absorbed(b, views, numbers)
-                return None if inner is None else Binary(op, a, inner)
-    return None
+@dataclass(frozen=True)
+class _Inside:
+    """Insertions of axes, moved to reductions and to these names."""
+
+    names: Collection[str]
+    numbers: Collection[str]
+
+    def sunk(self, code: Code) -> Code:
+        """Return the code with insertions of axes moved inside, where they can be."""
+
+        def visit(part: Code) -> Code | None:
+            inner, views = _views_of(part)
+            if not views or isinstance(inner, Name):
+                return None
+            kept = self.absorbed(inner, views)
+            return None if kept is None else self.sunk(kept)
+
+        return substitution.replace(code, visit)
+
+    def absorbed(self, code: Code, views: _Views) -> Code | None:
+        """Return the code with axes inserted inside of it, by reductions that keep theirs."""
+        match code:
+            case Name(name):
+                return _viewed(code, views) if name in self.names else None
+            case MethodCall(x, name, (dims,)) if torch_op(code).keeps and _inserts(dims, views):
+                return MethodCall(x, name, (dims, _KEEPS))
+            case FunctionCall(name, (x, dims)) if torch_op(code).keeps and _inserts(dims, views):
+                return FunctionCall(name, (x, dims, _KEEPS))
+            case MethodCall(x, "squeeze", (place,)) if views == (place,):
+                return x
+            case Unary("-", x):
+                inner = self.absorbed(x, views)
+                return None if inner is None else Unary("-", inner)
+            case MethodCall(x, name, args) if _is_elementwise(code) and self._are_numbers(args):
+                inner = self.absorbed(x, views)
+                return None if inner is None else MethodCall(inner, name, args)
+            case Binary(op, a, b) if op in _ELEMENTWISE:
+                if self._are_numbers((b,)):
+                    inner = self.absorbed(a, views)
+                    return None if inner is None else Binary(op, inner, b)
+                if self._are_numbers((a,)):
+                    inner = self.absorbed(b, views)
+                    return None if inner is None else Binary(op, a, inner)
+        return None
+
+    def _are_numbers(self, codes: Sequence[Code]) -> bool:
+        return _are_numbers(codes, self.numbers)
+
+
+def _are_numbers(codes: Sequence[Code], numbers: Collection[str]) -> bool:
+    """True if the codes read no tensor but its shape."""
+    read = (name for code in codes for name in values_in(code))
+    return all(name in numbers or name.endswith("_shape") for name in read)
 
 
 _ELEMENTWISE = ("+", "-", "*", "/", "**", "<", "<=", ">", ">=", "==", "!=")
@@ -145,12 +193,6 @@ def _is_elementwise(code: Code) -> bool:
     """True for a call that maps each element."""
     op = torch_op(code)
     return op.shape is None and not (op.view or op.keeps or op.contracts or op.makes)
-
-
-def _are_numbers(codes: Sequence[Code], numbers: Collection[str]) -> bool:
-    """True if the codes read no tensor but its shape."""
-    read = (name for code in codes for name in values_in(code))
-    return all(name in numbers or name.endswith("_shape") for name in read)
 
 
 def _inserts(dims: Code, views: _Views) -> bool:
@@ -178,7 +220,7 @@ def _place(code: Code) -> int | str:
     words = text(code).lstrip("*")
     if words.isdigit():
         return int(words)
-    return words.removesuffix("_axes").removesuffix("_new") if "_" in words else words
+    return words
 
 
 def _same_axes(singles: Sequence[int], inserted: Sequence[int]) -> bool:

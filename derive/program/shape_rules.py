@@ -326,6 +326,22 @@ def addmm(_: Shape, a: Shape, b: Shape, **__: Any) -> Shape:
     return (*a[:-1], b[-1])
 
 
+def unsqueezed(x: Shape, axes: Sequence[Any]) -> Shape:
+    """Return the shape with axes of size 1 at the end."""
+    return (*x, *[ONE] * len(axes))
+
+
+def tensordot(a: Shape, b: Shape, dims: Any) -> Shape:
+    """Return the shape without the summed axes: the last of a, or those at these places."""
+    if isinstance(dims, tuple):
+        summed = [[number(n) % len(x) for n in own] for own, x in zip(dims, (a, b), strict=True)]
+    else:
+        n = number(dims)
+        summed = [list(range(len(a) - n, len(a))), list(range(n))]
+    sides = zip((a, b), summed, strict=True)
+    return tuple(size for x, own in sides for n, size in enumerate(x) if n not in own)
+
+
 def einsum(equation: str, *operands: Shape) -> Shape:
     named = einsum_sizes(equation, *operands)
     return tuple(named[letter] for letter in _einsum_letters(equation)[-1])

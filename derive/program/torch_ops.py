@@ -223,6 +223,7 @@ _ROWS = (
     _view("squeeze", shape_rules.squeeze, light=True, alias=Alias.RESHAPED),
     _view("expand", shape_rules.expand, light=True, alias=Alias.OVERLAPPING),
     _view("select", shape_rules.squeeze, light=True, at_positions=True),
+    _view("rt.unsqueeze", shape_rules.unsqueezed, Alias.SAME, light=True),
     _view("transpose", shape_rules.transpose, light=True, alias=Alias.RESHAPED),
     _view("permute", shape_rules.permute, light=True, alias=Alias.RESHAPED),
     _view("movedim", shape_rules.movedim, light=True, alias=Alias.RESHAPED),
@@ -252,7 +253,10 @@ _ROWS = (
     _picks("_indexed", shape_rules.indexed),
     replace(_reduces("rt.sum_over"), alias=Alias.SAME),
     replace(_reduces("rt.mean_over"), alias=Alias.SAME),
-    TorchOp("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
+    TorchOp(
+        *("sum_to_size", shape_rules.expand, flop_rules.per_argument_element(0)),
+        alias=Alias.RESHAPED,
+    ),
     *map(_picks, ("gather", "rt.gather_if_any")),
     _picks("rt.gather", alias=Alias.FRESH_VIEW),
     _picks("rt.gather_inside", at_positions=False, alias=Alias.FRESH_VIEW),
@@ -288,6 +292,10 @@ _ROWS = (
     ),
     _moves("full", shape_rules.single, makes=True),
     _fresh("einsum", shape_rules.einsum, flop_rules.einsum, contracts=True, alias=Alias.FRESH_VIEW),
+    _fresh(
+        *("tensordot", shape_rules.tensordot, flop_rules.tensordot),
+        **{"contracts": True, "exact": (2,), "alias": Alias.FRESH_VIEW},
+    ),
     _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     *_window_ops(),
@@ -350,8 +358,8 @@ _ONCE = (
     "_softmax_backward_data rt.softmax rt.softmax_backward acos asin atan atan2 avg_pool1d "
     "avg_pool2d celu cos cosh elu elu_backward exp expm1 gelu gelu_backward glu hardsigmoid "
     "hardswish hardswish_backward leaky_relu leaky_relu_backward log log1p logsigmoid mean mish "
-    "mish_backward reciprocal selu sigmoid silu silu_backward sin sinh softmax softplus sqrt "
-    "square sum sum_to_size tan tanh vector_norm"
+    "mish_backward reciprocal rt.mean_over rt.sum_over selu sigmoid silu silu_backward sin sinh "
+    "softmax softplus sqrt square sum sum_to_size tan tanh vector_norm"
 )
 _HALF = {
     name: half

@@ -351,6 +351,10 @@ def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
     match name, args:
         case "len", (tuple() as shape,):
             return constant(len(shape))
+        case "range", (start, stop) if isinstance(start, Poly) and isinstance(stop, Poly):
+            return tuple(map(constant, range(number(start), number(stop))))
+        case "tuple", (tuple() as items,):
+            return items
         case "math.prod", (tuple() as shape,):
             return elements(shape)
         case (("min" | "max"), _) if all(isinstance(x, Poly) for x in args):

@@ -1,7 +1,22 @@
-"""Calls along an axis, fast also before axes of size 1; read as text."""
+"""Calls along axes: over those of a group, and fast before axes of size 1; read as text."""
 
 import torch
 import torch.nn.grad
+
+
+def sum_over(x, axes, keepdim=False):
+    """x.sum(axes); x itself over no axes, where torch would sum over all."""
+    return x.sum(axes, keepdim) if axes else x
+
+
+def mean_over(x, axes, keepdim=False):
+    """x.mean(axes); x itself over no axes, where torch would take the mean of all."""
+    return x.mean(axes, keepdim) if axes else x
+
+
+def unsqueeze(x, axes):
+    """x with axes of size 1 at these positions, the last ones; x itself over no axes."""
+    return x[(..., *(None,) * len(axes))] if axes else x
 
 
 def softmax(x, dim):

@@ -8,16 +8,6 @@ import torch
 from own import _one_longer, _or_end
 
 
-def sum_over(x, axes, keepdim=False):
-    """x.sum(axes); x itself over no axes, where torch would sum over all."""
-    return x.sum(axes, keepdim) if axes else x
-
-
-def mean_over(x, axes, keepdim=False):
-    """x.mean(axes); x itself over no axes, where torch would take the mean of all."""
-    return x.mean(axes, keepdim) if axes else x
-
-
 def index_select_inside(x, dim, index):
     """x.index_select, and 0 for what is no position of the axis."""
     return _one_longer(x, dim).index_select(dim, _or_end(index, x.shape[dim]))

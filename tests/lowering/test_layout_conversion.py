@@ -16,7 +16,7 @@ def test_a_group_at_one_end_is_counted_from_the_other():
     assert_code(
         "op f(x[*p,k]) -> y\ny[*p] = sum[k](x[*p,k]**2)",
         ["y = x.square().sum(-1)"],
-        ["grad_x = 2 * G.unsqueeze(-1) * x"],
+        ["grad_x = (2 * G).unsqueeze(-1) * x"],
     )
 
 

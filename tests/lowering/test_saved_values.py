@@ -39,8 +39,8 @@ def test_a_statistic_is_kept_and_is_no_output():
 def test_the_backward_that_is_differentiated_computes_it_again():
     op = derive.parse(NORM)
     text = derive.source(op)
-    assert ".square().sum(1)" not in first_order(text)
-    assert ".square().sum(1)" in text.split("class _F")[1]
+    assert ".square().sum(1" not in first_order(text)
+    assert ".square().sum(1" in text.split("class _F")[1]
     f = derive.load(op)
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(f, x) and torch.autograd.gradgradcheck(f, x)

@@ -55,7 +55,9 @@ rt.scatter_add_if_any(x, 1, at, y); x.scatter_reduce(1, at, y, "amax"); x.index_
 rt.index_add_inside(x, 0, beyond, y); rt.scatter_add_inside(x, 1, outer, y);
 x.index_put((places,), y); x.new_zeros((3, 4)); x.new_full((), 1); torch.arange(3);
 rt.positions(3, x); torch.full((), 2); torch.einsum("ij->ji", x); torch.einsum("ij,ij->ji", x, y);
-torch.einsum("ij,kj->ki", x, y); torch.einsum("ij,j->ij", x, v); torch.addmm(square, x, x.mT);
+torch.einsum("ij,kj->ki", x, y); torch.einsum("ij,j->ij", x, v); torch.tensordot(x, v, 1);
+torch.tensordot(v, x, ((0,), (1,)));
+rt.unsqueeze(x, (-1,)); rt.unsqueeze(x, ()); torch.addmm(square, x, x.mT);
 torch.baddbmm(b, b, squares); rt.native_layer_norm(x, (4,), v, v, 1e-05);
 rt.native_batch_norm(b, u, u, 1e-05);
 rt.native_group_norm(groups, rows, rows, 1e-05); rt.native_instance_norm(b, u, u, 1e-05);

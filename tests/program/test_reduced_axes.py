@@ -29,6 +29,9 @@ def kept(*lines: str) -> list[str]:
         (("v = x.sum(1) / n", "r = v.rsqrt()", "y = x * r.unsqueeze(1)"),
          ("v = x.sum(1, keepdim=True) / n", "r = v.rsqrt()", "y = x * r")),
         (("y = (x.squeeze(1) / n).unsqueeze(1)",), ("y = x / n",)),
+        (("y = a.unsqueeze(-1) / b.unsqueeze(-1) / n * x",), ("y = (a / b / n).unsqueeze(-1) * x",)),
+        (("m = rt.mean_over(x, s_axes)", "y = x - rt.unsqueeze(m, s_axes)"),
+         ("m = rt.mean_over(x, s_axes, keepdim=True)", "y = x - m")),
     ],
 )  # fmt: skip
 def test_all_readers_insert_the_axes(before, after):
@@ -43,6 +46,8 @@ def test_all_readers_insert_the_axes(before, after):
         ("m = x.sum((1, 2))", "y = x - m.unsqueeze(1)"),  # one of two axes
         ("m = x @ w", "y = x - m.unsqueeze(1)"),  # no reduction
         ("y = x.mean(1)",),  # a result
+        ("y = a.unsqueeze(1) / b.unsqueeze(1)",),  # a and b may have unlike numbers of axes
+        ("m = x != n", "y = m.sum() + m.unsqueeze(1)"),  # a map, which would be computed twice
     ],
 )
 def test_others_stay(lines):

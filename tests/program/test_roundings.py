@@ -156,6 +156,8 @@ CALLS |= {
     "rt.where": lambda x: torch.where(MASK, x, 0.3),
     "glu": lambda x: nn.glu(x[:, :-1], 1),
     "sum_to_size": lambda x: x.sum_to_size(1, x.shape[1]),
+    "rt.sum_over": lambda x: x.sum((-1,)),
+    "rt.mean_over": lambda x: x.mean((-1,)),
     "vector_norm": lambda x: torch.linalg.vector_norm(x, 3, 1),
     "avg_pool1d": lambda x: nn.avg_pool1d(x[None], 3, 2),
     "avg_pool2d": lambda x: nn.avg_pool2d(x[None], 3, 2),

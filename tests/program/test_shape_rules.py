@@ -29,6 +29,7 @@ CALLED = {
     **{f"conv{n}d_{of}": getattr(grad, f"conv{n}d_{of}") for of in ("input", "weight")
        for n in (1, 2, 3)},
     "pad": functional.pad,
+    "rt.unsqueeze": lambda x, axes: x[(..., *(None,) * len(axes))],
     "glu": functional.glu,
 }  # fmt: skip
 """Those that are neither methods nor functions of torch itself."""
@@ -80,6 +81,9 @@ SAMPLES = [
     ("new_full", (x(2), (3,), 7), {}),
     ("arange", (7,), {}),
     ("einsum", ("bij,jk->bik", x(2, 3, 5), x(5, 7)), {}),
+    ("rt.unsqueeze", (x(2, 3), (-2, -1)), {}),
+    ("tensordot", (x(2, 3, 5), x(3, 5), 2), {}),
+    ("tensordot", (x(2, 3, 5), x(3), ((1,), (0,))), {}),
     ("addmm", (x(7), x(2, 3), x(3, 7)), {}),
     ("baddbmm", (x(7), x(2, 3, 5), x(2, 5, 7)), {}),
     ("conv1d", (x(2, 3, 17), x(5, 3, 4)), {"stride": 2, "padding": 1, "dilation": 3}),
@@ -107,7 +111,11 @@ def told(value):
 @each_row("name, args, given", SAMPLES)
 def test_the_shape_is_that_of_torch(name, args, given):
     f = CALLED.get(name) or getattr(torch.Tensor, name, None) or getattr(torch, name)
-    f = getattr(torch, name) if name in ("where", "einsum", "cat", "stack", "arange") else f
+    f = (
+        getattr(torch, name)
+        if name in ("where", "einsum", "tensordot", "cat", "stack", "arange")
+        else f
+    )
     op = TORCH_OPS[name]
     if op.shape is not None:
         shape = op.shape(*told(args), **{key: told(value) for key, value in given.items()})

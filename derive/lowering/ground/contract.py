@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 from derive.algebra.expr import Index
 from derive.lowering.ground.value import Frame, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
-from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Name, Tuple
+from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Name, Tuple, literal
 
 
 def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
@@ -124,10 +124,11 @@ def _contract_operands(
     layout = [i for i in order if i in in_a | in_b]
     if not shared:
         return elementwise_product(frame, a, b, layout)
-    if frame.spreads_groups and _is_weighted_sum(a, b):
+    if frame.prefers_reductions and _is_weighted_sum(a, b):
         whole = elementwise_product(frame, a, b, layout)
         return _sum_out(frame, whole, shared, rank)
     product = _matmul(frame, a, b, shared, layout)
+    product = product or _group_product(frame, a, b, shared, layout)
     if product is None or not _is_direct(product, a, b):
         product = _matmul_merged_runs(frame, a, b, shared, layout) or product
     if product is not None:
@@ -167,6 +168,29 @@ def _matmul(
     return Value(Binary("@", x.code, y.code), tuple(result))
 
 
+def _group_product(
+    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+) -> Value | None:
+    """Return the product of a tensor that has a group with one of which all axes are summed."""
+    small, large = (a, b) if frozenset(a.indices) <= frozenset(shared) else (b, a)
+    own, axes = small.axes, large.axes
+    rest = [i for i in axes if i not in shared]
+    grouped = any(i.group for i in layout)
+    if not grouped or set(own) != set(shared) or rest != [i for i in layout if i not in shared]:
+        return None
+    if axes[: len(own)] == own:
+        sides, dims = (small, large), frame.rank(small)
+    elif axes[-len(own) :] == own:
+        sides, dims = (large, small), frame.rank(small)
+    elif len(own) == 1 and not shared[0].group:
+        place = frame.position(axes, axes.index(own[0]))
+        sides, dims = (large, small), Tuple((Tuple((place,)), Tuple((literal(0),))))
+    else:
+        return None
+    code = FunctionCall("torch.tensordot", (*(x.code for x in sides), dims))
+    return Value(code, tuple(rest))
+
+
 def _is_matmul(batch: Sequence[Index], left: Sequence[Index], right: Sequence[Index]) -> bool:
     """True if @ multiplies operands with these axes besides the summed one."""
     if batch:
@@ -178,7 +202,8 @@ def _is_matmul(batch: Sequence[Index], left: Sequence[Index], right: Sequence[In
 
 def _is_direct(product: Value, a: Value, b: Value) -> bool:
     """True if both sides are the operands themselves or their last two axes transposed."""
-    assert isinstance(product.code, Binary)
+    if not isinstance(product.code, Binary):
+        return True
     direct = {a.code, b.code, Attribute(a.code, "mT"), Attribute(b.code, "mT")}
     return {product.code.left, product.code.right} <= direct
 

@@ -45,8 +45,6 @@ def _index_select(frame: Frame, value: Value, n: int, index: Value) -> Value:
         return made
     place, new = frame.position(value.axes, n), index.indices
     groups = any(i.group for i in new)
-    if groups and len(new) > 1:
-        raise NeedsFlatGroups("an access along a group")
     if not new:
         one = index.call("reshape", literal(1))
         return value.call("index_select", place, one.code).call("squeeze", place).at(n)
@@ -64,7 +62,7 @@ def _gather_axis(
 ) -> Value:
     """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
-    spread = frame.spreads_groups and len(new) == 1 and not new[0].group
+    spread = len(new) == 1 and not new[0].group
     if new and not spread and any(i is not None and i.group for i in (*axes, *new)):
         raise NeedsFlatGroups("an access along a group")
     place = frame.position(axes, n)
@@ -170,8 +168,6 @@ def add_at(
             source = replace(source, code=Binary("*", scale, source.code))
         index, values = _scatter_operands(frame, source, position, summed, result, n)
         return Value(MethodCall(base, "scatter_add", (place, index, values)), tuple(result))
-    if any(i.group for i in summed) and not frame.spreads_groups:
-        raise NeedsFlatGroups("an addition along a group")
     whole = frame.squeeze(position)
     full = frame.expand(source, [*result[:n], *whole.indices, *result[n + 1 :]], like)
     index, values = whole.code, full.code

@@ -1,7 +1,7 @@
 """Groups as several axes: reduced along a tuple of positions, broadcast by axes of size 1.
 
-    mean over *s of x[*p,*s]         x.mean(s_axes), with s_axes = tuple(range(-len(s_shape), 0))
-    w[c] beside x[n,c,*q]            w[(..., *q_new)], with q_new = (None,) * len(q_shape)
+    mean over *s of x[*p,*s]         x.mean(s_axes), with s_axes = tuple(range(-w.dim(), 0))
+    w[c] beside x[n,c,*q]            rt.unsqueeze(w, q_axes), with axes of size 1 at the end
 
 A frame has positions as code; those of the last group are named later (`name_group_axes`).
 """
@@ -25,29 +25,30 @@ from derive.lowering.ground.value import (
 from derive.notation.operation import Kind
 from derive.program.cse import Line
 from derive.program.torch_ir import (
-    NONE,
+    Attribute,
     Binary,
     Code,
     Dim,
     FunctionCall,
     Keyword,
     Literal,
+    MethodCall,
     Name,
+    Slice,
     Subscript,
     Tuple,
     Unary,
     literal,
+    text,
 )
 
-_AXES, _NEW = "<axes>", "<new>"
-"""Calls that stand for the positions of a group at the end, and for as many times None."""
+_AXES = "<axes>"
+"""A call that stands for the positions of a group at the end."""
 
 
 @dataclass(frozen=True)
 class GroupAxesFrame(Frame):
     """Positions of groups too, where they are the last axes."""
-
-    spreads_groups = True
 
     def positions(self, axes: Axes, which: Sequence[int]) -> Code:
         """Return one position, or a tuple of several; those of a group count from the end."""
@@ -84,9 +85,32 @@ class GroupAxesFrame(Frame):
         """Return the value with axes of size 1 in the place of a group at the end."""
         if at != len(built):
             raise NeedsFlatGroups("a broadcast over a group that is not last")
-        new = FunctionCall(_NEW, (Dim(group.extent),))
-        code = Subscript(value.code, (Tuple((Literal("..."), Unary("*", new))),))
+        axes = FunctionCall(_AXES, (Dim(group.extent),))
+        code = FunctionCall("rt.unsqueeze", (value.code, axes))
         return Value(code, (*built, unit_group(group)), value.kind)
+
+    def rank(self, value: Value) -> Code:
+        """Return the number of axes, of a group alone as that of its names."""
+        match value:
+            case Value(Name()):
+                return super().rank(value)
+            case Value(_, (Index(group=True, extent=extent),)):
+                return FunctionCall("len", (FunctionCall(_AXES, (Dim(extent),)),))
+        return super().rank(value)
+
+
+@dataclass(frozen=True)
+class MeansFrame(GroupAxesFrame):
+    """Means of products as such, which share factors with other terms."""
+
+    prefers_means = True
+
+
+@dataclass(frozen=True)
+class ReadableFrame(MeansFrame):
+    """The shortest code, where a call may be slower or accept negative positions."""
+
+    prefers_reductions = True
 
     def read_first(self, value: Value, n: int, index: Value) -> Value | None:
         """Return value[index] along the first axis; the index has no axis of the value."""
@@ -119,8 +143,6 @@ def named_later(code: Code) -> Code | None:
     match code:
         case FunctionCall(name, (Dim(extent),)) if name == _AXES:
             return Name(f"{extent}_axes")
-        case FunctionCall(name, (Dim(extent),)) if name == _NEW:
-            return Name(f"{extent}_new")
         case FunctionCall(name, sides) if name == _EINSUM:
             return Literal(f'"{_equation(sides)}"')
     return None
@@ -142,11 +164,35 @@ def _equation(sides: Sequence[Code]) -> str:
 
 
 def axes_lines(shapes: Sequence[Line]) -> list[Line]:
-    """Return the lines of the shapes of groups, and those of the names of their axes."""
+    """Return the lines of the names of the axes of groups, given those of their shapes."""
     made = []
     for line in shapes:
-        group, rank = line.name.removesuffix("_shape"), FunctionCall("len", (Name(line.name),))
-        span = FunctionCall("range", (Unary("-", rank), literal(0)))
-        new = Binary("*", Tuple((NONE,)), rank)
-        made += [Line(f"{group}_axes", FunctionCall("tuple", (span,))), Line(f"{group}_new", new)]
-    return [*shapes, *made]
+        group, rank = line.name.removesuffix("_shape"), _rank(line)
+        span = FunctionCall("range", (_negative(rank), literal(0)))
+        made.append(Line(f"{group}_axes", FunctionCall("tuple", (span,))))
+    return made
+
+
+def _rank(line: Line) -> Code:
+    """Return the number of axes of a group, given the line of its shape."""
+    match line.code:
+        case Attribute(Name() as x, "shape"):
+            return MethodCall(x, "dim")
+        case Subscript(Attribute(Name() as x, "shape"), (Slice(start, stop),)):
+            before = 0 if start is None else _integer(start)
+            after = 0 if stop is None else _integer(stop)
+            if before is not None and after is not None:
+                return Binary("-", MethodCall(x, "dim"), literal(before - after))
+    return FunctionCall("len", (Name(line.name),))
+
+
+def _integer(code: Code) -> int | None:
+    words = text(code)
+    return int(words) if words.lstrip("-").isdigit() else None
+
+
+def _negative(code: Code) -> Code:
+    match code:
+        case Binary("-", left, right):
+            return Binary("-", right, left)
+    return Unary("-", code)

@@ -126,8 +126,10 @@ class Frame:
     """Bounds of the values of indices and sizes."""
     given: frozenset[str] = frozenset()
     """The extents whose size is a parameter, which is checked to be at least 1."""
-    spreads_groups: ClassVar[bool] = False
-    """True if a group may be several axes where it is reduced, and a mean of products is one."""
+    prefers_means: ClassVar[bool] = False
+    """True if a mean over a group of a product is preferred to a matrix product."""
+    prefers_reductions: ClassVar[bool] = False
+    """True if any reduction of a product is preferred to a matrix product."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """Return the position of axis n as an argument of a torch function."""
@@ -214,6 +216,12 @@ class Frame:
     def read_first(self, value: Value, n: int, index: Value) -> Value | None:
         """Return the value with its first axis read by a subscript; None: by other calls."""
         return None
+
+    def rank(self, value: Value) -> Code:
+        """Return the number of axes."""
+        if any(is_group(i) for i in value.axes):
+            return MethodCall(value.code, "dim")
+        return literal(len(value.axes))
 
     def einsum_equation(self, sides: Sequence[Sequence[Index]], layout: Sequence[Index]) -> Code:
         """Return the equation of an einsum; the last of the sides are the indices of the result."""

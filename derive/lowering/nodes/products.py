@@ -35,7 +35,7 @@ from derive.lowering.ground.guard_lowering import is_zero_outside, under_conditi
 from derive.lowering.ground.numbers import math_call, quotient_of_numbers
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation, masked_triangle
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Frame, Value, broadcast
 from derive.lowering.nodes.access import lower_placed
 from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
@@ -141,7 +141,7 @@ def _choice_by_numbers(e: Expr) -> Expr:
 
 def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
     """Return the product of factors without brackets."""
-    args, at = _take_mean(args, scope.frame.spreads_groups)
+    args, at = _take_mean(args, scope.frame)
     coef = Fraction(1)
     above: list[Value] = []
     below: list[Value] = []
@@ -283,7 +283,7 @@ def _lower_power(
     return replace(value, code=Binary("**", value.code, signed)), False
 
 
-def _take_mean(args: Sequence[Expr], of_products: bool) -> tuple[tuple[Expr, ...], int | None]:
+def _take_mean(args: Sequence[Expr], frame: Frame) -> tuple[tuple[Expr, ...], int | None]:
     """Find a mean, Sum_k f * 1/size(k): return the other factors, and the sum's position.
 
     The position identifies the sum, as an equal sum may occur twice and only one of them is the
@@ -295,7 +295,7 @@ def _take_mean(args: Sequence[Expr], of_products: bool) -> tuple[tuple[Expr, ...
         inside = factors_of(a.body)
         if any(isinstance(f, Delta | Iverson) for f in inside):
             continue
-        if len(inside) > 1 and not (of_products and _has_all_indices(inside, a)):
+        if len(inside) > 1 and not _is_mean_of_product(inside, a, frame):
             continue
         many = Counter(i.extent for i in a.indices)
         sizes: list[Expr] = [Pow(Size(e), Num(Fraction(-n))) for e, n in many.items()]
@@ -307,6 +307,9 @@ def _take_mean(args: Sequence[Expr], of_products: bool) -> tuple[tuple[Expr, ...
     return tuple(args), None
 
 
-def _has_all_indices(factors: Sequence[Expr], whole: Reduce) -> bool:
-    """True if a factor has all indices of the product, which is then no larger than that one."""
-    return any(free_indices(f) >= free_indices(whole.body) for f in factors)
+def _is_mean_of_product(factors: Sequence[Expr], whole: Reduce, frame: Frame) -> bool:
+    """True if the product is no larger than a factor, and no matrix product is faster."""
+    large = [f for f in factors if free_indices(f) >= free_indices(whole.body)]
+    grouped = any(i.group for i in whole.indices)
+    preferred = frame.prefers_reductions or (grouped and frame.prefers_means)
+    return len(large) == len(factors) or (preferred and bool(large))

@@ -17,7 +17,7 @@ from derive.algebra.logic import conjunction
 
 def test_what_is_small_is_multiplied_first():
     text = "op f(x[i,j], z[i]) -> y\ny[i,j] = 2*x[i,j]*z[i]/3/sqrt(z[i])"
-    assert_code(text, ["y = 2 * z.sqrt().unsqueeze(1) / 3 * x"])
+    assert_code(text, ["y = (2 * z.sqrt() / 3).unsqueeze(1) * x"])
     assert_right(text)
 
 
