@@ -54,7 +54,7 @@ def contents() -> str:
     Families stand in the order that they have, and new ones after them.
     """
     folder = catalog.CONTENTS.parent
-    files = {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
+    files = {path.stem: path for path in sorted(folder.glob("*.derive"))}
     known = [family for family in catalog.FAMILIES if family in files]
     entries = []
     for family in dict.fromkeys((*known, *files)):

@@ -31,7 +31,7 @@ def test_list_has_one_line_for_each_operation():
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [
-        name for path in sorted((ROOT / "derive/catalog").glob("[!_]*.py")) for name in names(path)
+        name for path in sorted((ROOT / "derive/catalog").glob("*.derive")) for name in names(path)
     ]
     assert any("(A; dim) -> S" in line for line in lines)
 
@@ -262,7 +262,7 @@ def test_a_typo_reads_no_more_than_what_is_like_it(project, monkeypatch):
     table = '[tool.derive]\nspecs = ["mine.derive", "far.py"]\n'
     (project / "pyproject.toml").write_text(table)
     monkeypatch.setattr(catalog, "operations", None)
-    monkeypatch.setattr(catalog, "import_module", None)
+    monkeypatch.setattr(catalog, "_family", None)
     for typo, near in (("sofmax", "softmax"), ("scalde", "scaled")):
         done = derive("show", typo, cwd=project)
         assert done.stderr == f"derive: no operation is called {typo}; did you mean {near}?\n"
