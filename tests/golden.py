@@ -16,7 +16,7 @@ from pathlib import Path
 
 from derive import catalog
 from derive.api import derivation
-from derive.command.lines import one_line
+from derive.command.lines import described
 from derive.notation.operation import Operation, options
 from derive.notation.specification import read
 
@@ -58,7 +58,8 @@ def contents() -> str:
     known = [family for family in catalog.FAMILIES if family in files]
     entries = []
     for family in dict.fromkeys((*known, *files)):
-        lines = ",\n".join(f"   {_json(one_line(op))}" for op in read(files[family]))
+        text = files[family].read_text(encoding="utf-8")
+        lines = ",\n".join(f"   {_json(line)}" for line in described(read(files[family]), text))
         digest = f'  "digest": "{catalog.digest(files[family])}"'
         entries.append(f' "{family}": {{\n{digest},\n  "operations": [\n{lines}\n  ]\n }}')
     return "{\n" + ",\n".join(entries) + "\n}\n"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "find", "names", "operations"]
 
 Line = dict[str, Any]
-"""The name of an operation, its inputs, parameters and outputs, and the signature of them."""
+"""The name of an operation, its inputs, parameters, outputs, signature and description."""
 
 CONTENTS = Path(__file__).with_name("contents.json")
 
