@@ -293,7 +293,7 @@ def specialized_with_reductions(
     op: Operation, r: Reductions, least: bool = False
 ) -> tuple[Program, Tangent | None] | None:
     """Return one program of all options, and its tangent code; None if there is none."""
-    unit, tangent = derive_option(op, r.option, None), own_tangent(op, r.option)
+    unit, tangent = derive_option(op, r.option, None), _tangent_of(op, r.option, [r.option])
     made = _without_saved_output(op, r.option, least)
     whole = with_parameter(unit.given)
     reduced = with_reductions(whole, made, r)
@@ -363,8 +363,16 @@ def lowered(unit: Unit, lower_body: Callable[[LoweringInput], _Made]) -> _Made:
 
 
 def own_tangent(op: Operation, option: str | None) -> Tangent | None:
-    """Return the tangent code of one option, or None where torch's forward mode suffices."""
-    every = {name: program_of(op, name) for name, _ in options(op)}
+    """Return the tangent code of one option, or None where torch's forward mode suffices.
+
+    The options of an operation have tangent code if one of them needs it.
+    """
+    return _tangent_of(op, option, [name for name, _ in options(op)])
+
+
+def _tangent_of(op: Operation, option: str | None, among: Iterable[str | None]) -> Tangent | None:
+    """Return the tangent code of one option if torch's forward mode fails on one of ``among``."""
+    every = {name: program_of(op, name) for name in among}
     forwards = [p.composed or p.forward for p in every.values()]
     if all(has_forward_mode(line.code for line in body) for body in forwards):
         return None

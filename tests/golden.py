@@ -16,7 +16,7 @@ from pathlib import Path
 
 from derive import catalog
 from derive.api import derivation
-from derive.command.lines import one_line
+from derive.command.lines import described
 from derive.notation.operation import Operation, options
 from derive.notation.specification import read
 
@@ -54,11 +54,12 @@ def contents() -> str:
     Families stand in the order that they have, and new ones after them.
     """
     folder = catalog.CONTENTS.parent
-    files = {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
+    files = {path.stem: path for path in sorted(folder.glob("*.derive"))}
     known = [family for family in catalog.FAMILIES if family in files]
     entries = []
     for family in dict.fromkeys((*known, *files)):
-        lines = ",\n".join(f"   {_json(one_line(op))}" for op in read(files[family]))
+        text = files[family].read_text(encoding="utf-8")
+        lines = ",\n".join(f"   {_json(line)}" for line in described(read(files[family]), text))
         digest = f'  "digest": "{catalog.digest(files[family])}"'
         entries.append(f' "{family}": {{\n{digest},\n  "operations": [\n{lines}\n  ]\n }}')
     return "{\n" + ",\n".join(entries) + "\n}\n"

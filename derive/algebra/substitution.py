@@ -101,8 +101,10 @@ def replace(e: _Node, f: Callable[[_Node], _Node | None]) -> _Node:
     def visit(part: _Node) -> _Node:
         found = known.get(part)
         if found is None:
-            new = f(part)
-            found = known[part] = part.map(visit) if new is None else new
+            found = f(part)
+            if found is None:
+                found = part.map(visit) if part.parts() else part
+            known[part] = found
         return found
 
     return visit(e)

@@ -1,14 +1,14 @@
-"""The operations we ship, as SymPy equations: one file a family, nothing but data.
+"""The operations we ship, in index notation: one text a family.
 
-A family is imported when one of its operations is asked for. What is asked of all of them, their
+A family is read when one of its operations is asked for. What is asked of all of them, their
 names and signatures, stands in contents.json, which ``python tests/golden.py --write`` renews.
 """
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "find", "names", "operations"]
 
 Line = dict[str, Any]
-"""The name of an operation, its inputs, parameters and outputs, and the signature of them."""
+"""The name of an operation, its inputs, parameters, outputs, signature and description."""
 
 CONTENTS = Path(__file__).with_name("contents.json")
 
@@ -31,7 +31,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 def names() -> tuple[str, ...]:
-    """The names of all operations, in order; nothing is imported."""
+    """The names of all operations, in order; nothing is read."""
     return tuple(name for members in FAMILIES.values() for name in members)
 
 
@@ -41,7 +41,7 @@ def operations() -> tuple[Operation, ...]:
 
 
 def find(name: str) -> Operation | None:
-    """The operation of this name; only its family is imported."""
+    """The operation of this name; only its family is read."""
     for family, members in FAMILIES.items():
         if name in members:
             return next(op for op in _family(family) if op.name == name)
@@ -49,7 +49,7 @@ def find(name: str) -> Operation | None:
 
 
 def lines() -> tuple[Line, ...]:
-    """The lines of all operations, in order; nothing is imported."""
+    """The lines of all operations, in order; nothing is read."""
     return tuple(line for known in _KNOWN.values() for line in known["operations"])
 
 
@@ -66,6 +66,8 @@ def digest(file: Path) -> str:
     return sha256(file.read_text(encoding="utf-8", errors="replace").encode()).hexdigest()
 
 
+@cache
 def _family(family: str) -> tuple[Operation, ...]:
-    found: tuple[Operation, ...] = import_module(f"{__name__}.{family}").OPERATIONS
-    return found
+    from derive.notation.specification import read
+
+    return read(CONTENTS.with_name(f"{family}.derive"))

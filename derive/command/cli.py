@@ -10,6 +10,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -136,7 +137,8 @@ def list_(
 ) -> None:
     """List the operations of the catalog and of the project.
 
-    Each line has the name, the signature and the spec file.
+    Each line has the name, the first sentence of the comment above the operation, its signature
+    and its spec file. A terminal shows what fits.
     """
     hush(quiet)
     project = find_project(Path.cwd())
@@ -151,9 +153,14 @@ def list_(
     if json_:
         print_json([{**line, "from": origin} for line, origin in found])
         return
-    width = max((len(line["name"]) for line, _ in found), default=0)
+    keys = ["name", *(["description"] if any(line["description"] for line, _ in found) else [])]
+    widths = {key: max((len(line[key]) for line, _ in found), default=0) for key in keys}
+    columns = get_terminal_size().columns if sys.stdout.isatty() else None
     for line, origin in found:
-        typer.echo(f"{line['name']:<{width}}  {line['signature']}  ({origin})")
+        start = [f"{line[key]:<{width}}" for key, width in widths.items()]
+        text = "  ".join([*start, line["signature"], f"({origin})"])
+        too_long = columns is not None and len(text) > columns
+        typer.echo(f"{text[: (columns or 0) - 1].rstrip()}…" if too_long else text)
 
 
 def _matches(pattern: str | None) -> Callable[[str], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,33 @@ def one_line(op: Operation) -> dict[str, Any]:
         "outputs": list(op.outputs),
         "signature": f"({given}) -> {joined}",
     }
+
+
+def described(operations: Sequence[Operation], text: str) -> list[dict[str, Any]]:
+    """Return the line of each operation of a file, with what the comment above it says first."""
+    said = descriptions(text)
+    return [{**one_line(op), "description": said.get(op.name, "")} for op in operations]
+
+
+_COMMENTED = re.compile(
+    r"""((?:^[ \t]*\#[^\n]*\n)+) [ \t]* (?:op\s+ | [^\n#]*\bOperation\(\s*["']) (\w+)""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def descriptions(text: str) -> dict[str, str]:
+    """Return the first sentence of the comment above each operation of a file, by name.
+
+    >>> descriptions("# Doubles x. It is linear.\\nop double(x[n]) -> y; y[n] = 2*x[n]")
+    {'double': 'Doubles x.'}
+    """
+    found = {}
+    for comment, name in _COMMENTED.findall(text):
+        words = " ".join(line.strip().lstrip("#").strip() for line in comment.split("\n")).strip()
+        sentence = re.split(r"(?<=\.)\s", words, maxsplit=1)[0]
+        if " " in sentence:  # a single word is a marker, such as the name of the file
+            found[name] = sentence
+    return found
 
 
 def _tensor_text(t: Any) -> str:

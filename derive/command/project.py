@@ -196,9 +196,9 @@ def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[c
     known = {file: catalog.lines_of(file) for file in files}
     unknown = [file for file, lines in known.items() if lines is None]
     for file, operations in _read_specs(unknown, limit):
-        from derive.command.lines import one_line
+        from derive.command.lines import described
 
-        known[file] = [one_line(op) for op in operations]
+        known[file] = described(operations, file.read_text(encoding="utf-8", errors="replace"))
     return _unique_by_name(
         (file, line["name"], line) for file in files for line in known[file] or ()
     )

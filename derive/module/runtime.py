@@ -88,6 +88,8 @@ class _Definition:
     """A function or a constant of the runtime, with the others that it reads."""
 
     lines: tuple[str, ...]
+    names: tuple[tokenize.TokenInfo, ...]
+    """The tokens of all names but attributes."""
     reads: frozenset[str]
     is_function: bool
 
@@ -103,14 +105,12 @@ def _definitions(text: str) -> Mapping[str, _Definition]:
                 continue
             case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Assign([ast.Name(name)]):
                 found[name] = n, tuple(lines[n.lineno - 1 : n.end_lineno])
-    return {
-        name: _Definition(
-            own,
-            frozenset(t.string for t, _ in _names("\n".join(own))) & found.keys() - {name},
-            isinstance(n, ast.FunctionDef | ast.ClassDef),
-        )
-        for name, (n, own) in found.items()
-    }
+    made = {}
+    for name, (n, own) in found.items():
+        names = tuple(t for t, _ in _names("\n".join(own)))
+        reads = frozenset(t.string for t in names) & found.keys() - {name}
+        made[name] = _Definition(own, names, reads, isinstance(n, ast.FunctionDef | ast.ClassDef))
+    return made
 
 
 def imports(text: str) -> bool:
@@ -135,11 +135,13 @@ def standalone(text: str, shared: str | None = None) -> str:
     known = _definitions(runtime() if shared is None else shared)
     if not imports(text):
         return text
-    calls = [(rt, t) for t, rt in _names(text) if rt is not None]
+    names = list(_names(text))
+    calls = [(rt, t) for t, rt in names if rt is not None]
     needed = _closure((t.string for _, t in calls), known)
-    taken = {t.string for t, rt in _names(text) if rt is None}
+    taken = {t.string for t, rt in names if rt is None}
     new = {name: _private(name, taken) for name in needed}
-    text = _edited(text, [(rt.start, t.end, new[t.string]) for rt, t in calls])
+    edits = [(rt.start, t.end, new[t.string]) for rt, t in calls]
+    text = "\n".join(_edited(text.split("\n"), edits))
     text = re.sub(rf"\n +{IMPORT}\n", "\n", text)
     constants, functions = _copies(known, new)
     return _with_copies(text, constants, functions)
@@ -180,12 +182,14 @@ def _private(name: str, taken: Collection[str]) -> str:
     return f"_rt{private}" if private in taken else private
 
 
-def _edited(text: str, edits: Iterable[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
-    """Return the text with parts of lines replaced: (start, end, new), positions of tokens."""
-    lines = text.split("\n")
+def _edited(
+    lines: Iterable[str], edits: Iterable[tuple[tuple[int, int], tuple[int, int], str]]
+) -> list[str]:
+    """Return the lines with parts replaced: (start, end, new), positions of tokens."""
+    edited = list(lines)
     for (row, start), (_, end), new in sorted(edits, reverse=True):
-        lines[row - 1] = lines[row - 1][:start] + new + lines[row - 1][end:]
-    return "\n".join(lines)
+        edited[row - 1] = edited[row - 1][:start] + new + edited[row - 1][end:]
+    return edited
 
 
 def _copies(
@@ -195,9 +199,8 @@ def _copies(
     constants: list[str] = []
     functions: list[str] = []
     for name in new:
-        source = "\n".join(known[name].lines)
-        found = [t for t, _ in _names(source) if t.string in new]
-        lines = _edited(source, [(t.start, t.end, new[t.string]) for t in found]).split("\n")
+        edits = [(t.start, t.end, new[t.string]) for t in known[name].names if t.string in new]
+        lines = _edited(known[name].lines, edits)
         if known[name].is_function:
             functions += [*lines, "", ""]
         else:

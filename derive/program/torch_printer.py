@@ -122,7 +122,7 @@ class Expandable:
     mark: Mark
 
 
-Doc = str | Break | Group | Indent | If | Expandable | Sequence["Doc"]
+Doc = str | Break | Group | Indent | If | Expandable | list["Doc"]
 
 SOFT, SPACE = Break(), Break(" ")
 
@@ -168,7 +168,7 @@ class _Printer:
                     self.measured = self.measured and not self.flat[mark]
                     stack.append((content, state))
                 case _:
-                    stack += reversed(list(self._inside(part, state)))
+                    stack += self._inside(part, state)
         return [*self.made, self.line]
 
     def _is_group(self, group: Group) -> bool:
@@ -187,20 +187,20 @@ class _Printer:
             self.flat[group.mark] = state.flat
         return state
 
-    def _inside(self, part: Doc, state: _State) -> Iterator[tuple[Doc, _State]]:
-        """Yield the parts of a part that is no text, break or group of its own."""
+    def _inside(self, part: Doc, state: _State) -> list[tuple[Doc, _State]]:
+        """Return the parts of a part that is no text, break or group of its own, last one first."""
         match part:
+            case list():
+                return [(inner, state) for inner in reversed(part)]
             case Group(content):
-                yield content, state
+                return [(content, state)]
             case Indent(content, mark):
                 more = 4 if mark is None or not self.flat[mark] else 0
-                yield content, _State(state.indent + more, state.flat, state.all_lines)
+                return [(content, _State(state.indent + more, state.flat, state.all_lines))]
             case If(content, flat, mark):
-                if flat is (state.flat if mark is None else self.flat[mark]):
-                    yield content, state
-            case _:
-                assert isinstance(part, Sequence)
-                yield from ((inner, state) for inner in part)
+                shown = flat is (state.flat if mark is None else self.flat[mark])
+                return [(content, state)] if shown else []
+        raise AssertionError(part)
 
     def _fits(self, doc: Doc, state: _State, rest: Sequence[tuple[Doc, _State]]) -> bool:
         """True if the content fits the line, with what follows up to the next line break."""
@@ -230,7 +230,7 @@ class _Printer:
                         state = _State(state.indent, False, True)
                     stack.append((content, state))
                 case _:
-                    stack += reversed(list(self._inside(part, state)))
+                    stack += self._inside(part, state)
             if used > self.columns:
                 return False
         return True

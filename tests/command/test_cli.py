@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import sys
@@ -12,6 +13,8 @@ import pytest
 from kit.command import ROOT, derive, process, run
 
 from derive import VerificationError, catalog, source
+from derive.command.cli import list_
+from derive.command.lines import descriptions
 from derive.command.objects import examples_of
 from derive.command.project import find_project, names_of
 from derive.module.runtime import standalone
@@ -31,7 +34,7 @@ def test_list_has_one_line_for_each_operation():
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == [
-        name for path in sorted((ROOT / "derive/catalog").glob("[!_]*.py")) for name in names(path)
+        name for path in sorted((ROOT / "derive/catalog").glob("*.derive")) for name in names(path)
     ]
     assert any("(A; dim) -> S" in line for line in lines)
 
@@ -44,6 +47,39 @@ def test_list_as_json():
     found = {entry["name"]: entry for entry in json.loads(derive("list", "--json").stdout)}
     assert set(found) == set(catalog.names())
     assert found["softmax"]["parameters"] == ["dim"]
+
+
+def test_list_says_what_an_operation_is():
+    found = {entry["name"]: entry for entry in json.loads(derive("list", "--json").stdout)}
+    assert all(entry["description"].endswith(".") for entry in found.values())
+    assert max(len(entry["description"]) for entry in found.values()) <= 82
+    (line,) = derive("list", "softmin").stdout.splitlines()
+    assert line.startswith("softmin  Softmax of the negative values along dim.  (A; dim) -> S")
+
+
+def test_a_description_is_the_comment_above_an_operation():
+    text = (
+        "# A file of two.\n\n"
+        "# Doubles x,\n# twice a number. More of it.\nop double(x[n]) -> y\ny[n] = 2*x[n]\n"
+        "op bare(x[n]) -> y; y[n] = x[n]\n"
+    )
+    assert descriptions(text) == {"double": "Doubles x, twice a number."}
+    python = 'ops = (\n    # Triples x.\n    Operation(\n        "triple", Eq(y[n], 3*x[n])),\n)'
+    assert descriptions(python) == {"triple": "Triples x."}
+
+
+def test_a_terminal_shows_what_fits(monkeypatch):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "60")
+    list_(pattern="softmax")
+    lines = screen.getvalue().splitlines()
+    assert lines and all(len(line) <= 60 for line in lines)
+    assert lines[0].endswith("…")
 
 
 def test_list_shows_the_projects_own_operations(project):
@@ -262,7 +298,7 @@ def test_a_typo_reads_no_more_than_what_is_like_it(project, monkeypatch):
     table = '[tool.derive]\nspecs = ["mine.derive", "far.py"]\n'
     (project / "pyproject.toml").write_text(table)
     monkeypatch.setattr(catalog, "operations", None)
-    monkeypatch.setattr(catalog, "import_module", None)
+    monkeypatch.setattr(catalog, "_family", None)
     for typo, near in (("sofmax", "softmax"), ("scalde", "scaled")):
         done = derive("show", typo, cwd=project)
         assert done.stderr == f"derive: no operation is called {typo}; did you mean {near}?\n"

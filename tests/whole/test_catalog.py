@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import warnings
@@ -22,7 +21,7 @@ from derive.notation.operation import options
 from derive.pipeline import derive_option
 
 FOLDER = Path(derive.catalog.__file__).parent
-FAMILIES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "__init__")
+FAMILIES = sorted(FOLDER.glob("*.derive"))
 
 
 def test_the_table_names_every_file_and_every_operation_in_order():
@@ -56,49 +55,32 @@ def test_an_unknown_name_is_not_found():
     assert catalog.find("no_such_operation") is None
 
 
-def test_only_the_family_of_the_operation_is_imported():
+def test_only_the_family_of_the_operation_is_read():
     code = (
-        "import sys; from derive import catalog; catalog.find('matmul')\n"
-        "print(sorted(m for m in sys.modules if m.startswith('derive.catalog.')))\n"
-        "assert 'torch' not in sys.modules"
+        "import pathlib, sys; read = []\n"
+        "class Watched(type(pathlib.Path())):\n"
+        "    def read_text(self, *args, **kwargs):\n"
+        "        read.append(self.name)\n"
+        "        return super().read_text(*args, **kwargs)\n"
+        "from derive.notation import specification; specification.Path = Watched\n"
+        "from derive import catalog; catalog.find('matmul')\n"
+        "print(read)\n"
+        "assert not {'torch', 'sympy', 'numpy'} & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['derive.catalog.matrix']"
+    assert done.stdout.strip() == "['matrix.derive']"
 
 
 @each_row("path", FAMILIES)
-def test_a_family_is_data(path):
-    """A docstring, imports, assignments of symbols, and one tuple of Operation(...) literals."""
-    docstring, *statements = ast.parse(path.read_text(encoding="utf-8")).body
-    assert isinstance(docstring, ast.Expr)
-    assert isinstance(docstring.value.value, str)
-    for statement in statements:
-        assert isinstance(statement, ast.Import | ast.ImportFrom | ast.Assign), ast.dump(statement)
-    assignments = [s for s in statements if isinstance(s, ast.Assign)]
-    *symbols, operations = assignments
-    assert [target.id for target in operations.targets] == ["OPERATIONS"]
-    assert isinstance(operations.value, ast.Tuple)
-    for element in operations.value.elts:
-        assert isinstance(element, ast.Call)
-        assert element.func.id == "Operation"
-    for symbol in symbols:
-        for node in ast.walk(symbol.value):
-            if isinstance(node, ast.Call):
-                assert node.func.id in {
-                    *("symbols", "Symbol", "IndexedBase", "map", "group", "axis", "keep", "size"),
-                    *("Ne", "And", "floor"),
-                }
-    control = ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.IfExp | ast.DictComp | ast.Starred
-    assert not [node for s in statements for node in ast.walk(s) if isinstance(node, control)]
-
-
-@each_row("path", FAMILIES)
-def test_a_family_imports_only_the_spec(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom):
-            assert node.module in (
-                *("__future__", "sympy", "derive.notation.heads", "derive.notation.specification"),
-            )
+def test_a_family_is_laid_out(path):
+    """Each file starts with its subject; operations stand apart; no line is longer than a page."""
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert all(len(line) <= 104 and line == line.rstrip() for line in text.split("\n"))
+    for paragraph in text.rstrip("\n").split("\n\n")[1:]:
+        lines = [line for line in paragraph.split("\n") if not line.startswith("#")]
+        assert not lines or lines[0].startswith("op "), paragraph
+        assert sum(line.startswith("op ") for line in lines) == bool(lines), paragraph
 
 
 @each_operation(together=True)

@@ -7,12 +7,12 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 80_900,
+    "derive": 80_200,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
-    "derive/catalog": 2_200,
+    "derive/catalog": 1_300,
     "derive/check": 4_800,
     "derive/command": 3_300,
     "derive/cost": 500,
@@ -28,13 +28,14 @@ LIMITS = {
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 63_700,
+    "tests": 63_800,
 }
-"""Lines of Python, blank ones and docstrings included, rounded up to the next hundred."""
+"""Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
 
 def lines(folder: str) -> int:
-    files = (p for p in (ROOT / folder).rglob("*.py") if "generated" not in p.parts[:-1])
+    every = (p for kind in ("*.py", "*.derive") for p in (ROOT / folder).rglob(kind))
+    files = (p for p in every if "generated" not in p.parts[:-1])
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
 
 
