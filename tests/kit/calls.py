@@ -16,7 +16,7 @@ ELEMENTWISE = {f.torch.rpartition(".")[2] for f in FUNCTIONS.values()} | {
     *("cumsum", "cumprod", "logcumsumexp", "isfinite"),
     *("threshold", "hardtanh"),
 }
-OF_PYTHON = {"len", "prod", "finfo", "sqrt", "ieee_call", "ieee_divide"}
+OF_PYTHON = {"len", "range", "tuple", "prod", "finfo", "sqrt", "ieee_call", "ieee_divide"}
 
 
 def unknown_calls(ops: Iterable[Operation]) -> set[str]:
