@@ -35,13 +35,9 @@ def _alibi_attention_forward(query, key, value, slopes):
     slopes = rt.cast(wide, slopes)[0]
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
-    key_minus_query = (positions_of_key - positions_of_query).to(wide)
-    query_key_over_query = reuse.div(
-        (query @ key.mT).to(wide), math.sqrt(query.shape[-1])
-    )
-    S = reuse.add(
-        query_key_over_query, slopes.unsqueeze(1).unsqueeze(2) * key_minus_query
-    )
+    offsets = (positions_of_key - positions_of_query).to(wide)
+    scaled_query_key = reuse.div((query @ key.mT).to(wide), math.sqrt(query.shape[-1]))
+    S = reuse.add(scaled_query_key, slopes.unsqueeze(1).unsqueeze(2) * offsets)
     key_below = positions_of_key <= positions_of_query
     S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
     P = reuse.tril(reuse.softmax(S_or_finfo_wide, -1))  # P[*b,h,i,j]
@@ -83,14 +79,9 @@ class _AlibiAttention(Function):
             positions_of_query = rt.positions(query_shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
             positions_of_key = rt.positions(key_shape[-2], G)
-            key_minus_spread_query = (positions_of_key - spread_query).to(wide)
-            query_key_over_query = (query @ key.mT).to(wide) / math.sqrt(
-                query_shape[-1]
-            )
-            S = (
-                slopes.unsqueeze(1).unsqueeze(2) * key_minus_spread_query
-                + query_key_over_query
-            )
+            offsets = (positions_of_key - spread_query).to(wide)
+            scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query_shape[-1])
+            S = slopes.unsqueeze(1).unsqueeze(2) * offsets + scaled_query_key
             key_below = positions_of_key <= spread_query
             P = torch.softmax(
                 torch.where(key_below, S, torch.finfo(wide).min), -1
@@ -118,13 +109,13 @@ class _AlibiAttention(Function):
             grad_value = P.mT.to(low) @ G
         if ctx.needs_input_grad[3]:
             if first_order:
-                key_minus_spread_query = (
+                offsets = (
                     rt.positions(key_shape[-2], G)
                     - rt.positions(query_shape[-2], G).unsqueeze(1)
                 ).to(wide)
             grad_slopes = (
                 grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
-                * key_minus_spread_query
+                * offsets
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 

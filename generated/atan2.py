@@ -40,27 +40,25 @@ class _Atan2(Function):
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
         reuse = rt.reuse(G)
-        A_plus_B = reuse.add(A.square(), B.square())
-        A_plus_B_nonzero = A_plus_B != 0
-        guarded_A_plus_B = rt.guarded(A_plus_B, A_plus_B_nonzero, 1)
+        A_squared_plus_B_squared = reuse.add(A.square(), B.square())
+        sum_nonzero = A_squared_plus_B_squared != 0
+        guarded_sum = rt.guarded(A_squared_plus_B_squared, sum_nonzero, 1)
         if ctx.needs_input_grad[0]:
-            grad_A = rt.keep_where_(
-                reuse.div(G * B, guarded_A_plus_B), A_plus_B_nonzero
-            )
+            grad_A = rt.keep_where_(reuse.div(G * B, guarded_sum), sum_nonzero)
         if ctx.needs_input_grad[1]:
             grad_B = rt.keep_where_(
-                reuse.div(reuse.neg(G * A), guarded_A_plus_B), A_plus_B_nonzero
+                reuse.div(reuse.neg(G * A), guarded_sum), sum_nonzero
             )
         return grad_A, grad_B
 
 
 def _atan2_tangent(A, B, d_A, d_B):
     A, B, d_A, d_B = rt.widened(A, B, d_A, d_B)
-    A_plus_B = A.square() + B.square()
-    A_plus_B_nonzero = A_plus_B != 0
+    A_squared_plus_B_squared = A.square() + B.square()
+    sum_nonzero = A_squared_plus_B_squared != 0
     return torch.where(
-        A_plus_B_nonzero,
-        (d_A * B - d_B * A) / torch.where(A_plus_B_nonzero, A_plus_B, 1),
+        sum_nonzero,
+        (d_A * B - d_B * A) / torch.where(sum_nonzero, A_squared_plus_B_squared, 1),
         0,
     )
 

@@ -40,10 +40,10 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     count = input.shape[0] * math.prod(input.shape[2:])
     count_minus_correction = count - correction
     safe_count = count or math.nan
-    sqrt_count = rt.ieee_call(math.sqrt, count_minus_correction / safe_count)
-    count_over_safe_count = count_minus_correction * eps / safe_count
+    sqrt_scaled_count = rt.ieee_call(math.sqrt, count_minus_correction / safe_count)
+    scaled_count_eps = count_minus_correction * eps / safe_count
     normed = rt.native_batch_norm(
-        input, weight, bias, count_over_safe_count, scale=sqrt_count
+        input, weight, bias, scaled_count_eps, scale=sqrt_scaled_count
     )
     output = normed[0].to(dtype)
     mean = normed[1]
@@ -93,11 +93,17 @@ class _BatchNorm(Function):
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             count = input.shape[0] * math.prod(input.shape[2:])
-            sqrt_count = rt.ieee_call(
+            sqrt_scaled_count = rt.ieee_call(
                 math.sqrt, (count - correction) / (count or math.nan)
             )
             grads = rt.native_batch_norm_backward(
-                G, input, mean, rstd, weight, ctx.needs_input_grad[:3], scale=sqrt_count
+                G,
+                input,
+                mean,
+                rstd,
+                weight,
+                ctx.needs_input_grad[:3],
+                scale=sqrt_scaled_count,
             )
             if ctx.needs_input_grad[0]:
                 grad_input = grads[0]
@@ -112,25 +118,25 @@ class _BatchNorm(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean((0, *q_axes), keepdim=True)  # mu[c]
             input_minus_mu = input - mu
-            input_minus_correction = (
+            count_minus_correction = (
                 input.shape[0] * math.prod(input.shape[2:]) - correction
             )
             var = (
                 input_minus_mu.square().sum((0, *q_axes), keepdim=True)
-                / input_minus_correction
+                / count_minus_correction
             )
             rsqrt_var = (var + eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
             sum_of_G_xhat = (G * xhat).sum((0, *q_axes), keepdim=True)
         if ctx.needs_input_grad[0]:
-            G_xhat = sum_of_G_xhat / input_minus_correction * xhat
+            sum_of_G_xhat_xhat = sum_of_G_xhat / count_minus_correction * xhat
             weight_rsqrt_var = (
                 rsqrt_var
                 if weight is None
                 else rt.unsqueeze(weight, q_axes) * rsqrt_var
             )
             grad_input = weight_rsqrt_var * (
-                G - G_xhat - G.mean((0, *q_axes), keepdim=True)
+                G - sum_of_G_xhat_xhat - G.mean((0, *q_axes), keepdim=True)
             )
         if ctx.needs_input_grad[1]:
             grad_weight = sum_of_G_xhat.squeeze((0, *q_axes))

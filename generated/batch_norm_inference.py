@@ -69,29 +69,29 @@ class _BatchNormInference(Function):
         needs = ctx.needs_input_grad
         needs_grad_bias = needs[4] or needs[1]
         needs_grad_weight = needs[3] or needs[2]
-        needs_rsqrt_running_var = needs_grad_weight or needs[0] or needs[1]
-        if needs_rsqrt_running_var:
+        needs_rsqrt_sum = needs_grad_weight or needs[0] or needs[1]
+        if needs_rsqrt_sum:
             running_var_plus_eps = running_var + eps
-            rsqrt_running_var = running_var_plus_eps.rsqrt()
+            rsqrt_sum = running_var_plus_eps.rsqrt()
         if needs_grad_bias:
             grad_bias = G.sum((0, *q_axes))
         if needs_grad_weight:
             xhat = reuse.mul(
                 input - rt.unsqueeze(running_mean, q_axes),
-                rt.unsqueeze(rsqrt_running_var, q_axes),
+                rt.unsqueeze(rsqrt_sum, q_axes),
             )
             grad_weight = reuse.mul(xhat, G).sum((0, *q_axes))
         if needs[0]:
             grad_input = (
-                rt.unsqueeze(rsqrt_running_var, q_axes) * G
+                rt.unsqueeze(rsqrt_sum, q_axes) * G
                 if weight is None
-                else rt.unsqueeze(weight * rsqrt_running_var, q_axes) * G
+                else rt.unsqueeze(weight * rsqrt_sum, q_axes) * G
             )
         if needs[1]:
             grad_running_mean = (
-                -grad_bias * rsqrt_running_var
+                -grad_bias * rsqrt_sum
                 if weight is None
-                else -weight * grad_bias * rsqrt_running_var
+                else -weight * grad_bias * rsqrt_sum
             )
         if needs[2]:
             grad_running_var = (

@@ -33,10 +33,8 @@ def _bilinear_forward(input1, input2, weight, bias):
     input1_input2_weight = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(
         low
     ) @ weight.flatten(1, 2).mT
-    input1_plus_bias = (
-        input1_input2_weight if bias is None else input1_input2_weight + bias
-    )
-    return rt.no_view(input1_plus_bias.reshape((*b_shape, weight.shape[0])))
+    output = input1_input2_weight if bias is None else input1_input2_weight + bias
+    return rt.no_view(output.reshape((*b_shape, weight.shape[0])))
 
 
 class _Bilinear(Function):

@@ -45,15 +45,15 @@ def _binary_cross_entropy_forward(input, target, weight, reduction):
     reuse = rt.reuse(input, target, weight)
     dtype = rt.autocast_float32(input, target, weight)
     input, target, weight = rt.widened(input, target, weight)
-    input_plus_target_input = reuse.addcmul(
+    input_target_sum = reuse.addcmul(
         reuse.mul(reuse.clamp(input.log(), min=-100), target),
         1 - target,
         reuse.clamp(reuse.log(1 - input), min=-100),
     )
     loss = (
-        reuse.neg(input_plus_target_input)
+        reuse.neg(input_target_sum)
         if weight is None
-        else reuse.neg(reuse.mul(input_plus_target_input, weight))
+        else reuse.neg(reuse.mul(input_target_sum, weight))
     )
     return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
@@ -87,33 +87,37 @@ class _BinaryCrossEntropy(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             G_weight = G if weight is None else G * weight
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            clamped_log_input = reuse.clamp(one_minus_input.log(), min=-100)
-            clamped_log_input2 = reuse.clamp(input.log(), min=-100)
+            clamped_log_difference = reuse.clamp(one_minus_input.log(), min=-100)
+            clamped_log_input = reuse.clamp(input.log(), min=-100)
         if ctx.needs_input_grad[0]:
             input_above = one_minus_input >= math.exp(-100)
             input_above2 = input >= math.exp(-100)
-            G_over_guarded_input = (
+            G_over_input = (
                 reuse.div(G * target, rt.guarded(input, input_above2, 1))
                 if weight is None
                 else reuse.div(
                     reuse.mul(G * target, weight), rt.guarded(input, input_above2, 1)
                 )
             )
-            guarded_input = rt.guarded(one_minus_input, input_above, 1)
-            G_weight_over_input = reuse.div(G_weight * one_minus_target, guarded_input)
+            guarded_difference = rt.guarded(one_minus_input, input_above, 1)
+            G_weight_target_quotient = reuse.div(
+                G_weight * one_minus_target, guarded_difference
+            )
             grad_input = reuse.sub(
-                rt.where(input_above, G_weight_over_input, 0),
-                rt.where(input_above2, G_over_guarded_input, 0),
+                rt.where(input_above, G_weight_target_quotient, 0),
+                rt.where(input_above2, G_over_input, 0),
             )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(clamped_log_input - clamped_log_input2, G_weight)
-        if ctx.needs_input_grad[2]:
-            input_plus_target_input = reuse.addcmul(
-                reuse.mul(clamped_log_input2, target),
-                one_minus_target,
-                clamped_log_input,
+            grad_target = reuse.mul(
+                clamped_log_difference - clamped_log_input, G_weight
             )
-            grad_weight = reuse.mul(input_plus_target_input, -G)
+        if ctx.needs_input_grad[2]:
+            input_target_sum = reuse.addcmul(
+                reuse.mul(clamped_log_input, target),
+                one_minus_target,
+                clamped_log_difference,
+            )
+            grad_weight = reuse.mul(input_target_sum, -G)
         return grad_input, grad_target, grad_weight, None
 
 

@@ -55,15 +55,15 @@ def _binary_cross_entropy_with_logits_forward(
     )
     input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
     pos_weight_target = target if pos_weight is None else pos_weight * target
-    input_plus_target_input = reuse.addcmul(
+    input_sum = reuse.addcmul(
         reuse.mul(torch.nn.functional.logsigmoid(input), pos_weight_target),
         1 - target,
         torch.nn.functional.logsigmoid(-input),
     )
     loss = (
-        reuse.neg(input_plus_target_input)
+        reuse.neg(input_sum)
         if weight is None
-        else reuse.neg(reuse.mul(input_plus_target_input, weight))
+        else reuse.neg(reuse.mul(input_sum, weight))
     )
     return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
@@ -109,13 +109,13 @@ class _BinaryCrossEntropyWithLogits(Function):
             logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
         if ctx.needs_input_grad[0]:
             sigmoid_minus_input = reuse.sigmoid(minus_input)
-            input_plus_pos_weight_minus_input = reuse.addcmul(
+            input_difference = reuse.addcmul(
                 reuse.mul(input.sigmoid(), one_minus_target),
                 pos_weight_target,
                 sigmoid_minus_input,
                 value=-1,
             )
-            grad_input = reuse.mul(input_plus_pos_weight_minus_input, G_weight)
+            grad_input = reuse.mul(input_difference, G_weight)
         if ctx.needs_input_grad[1]:
             pos_weight_input = (
                 logsigmoid_input
@@ -124,12 +124,12 @@ class _BinaryCrossEntropyWithLogits(Function):
             )
             grad_target = reuse.mul(logsigmoid_minus_input - pos_weight_input, G_weight)
         if ctx.needs_input_grad[2]:
-            pos_weight_plus_target_minus_input = reuse.addcmul(
+            pos_weight_sum = reuse.addcmul(
                 pos_weight_target * logsigmoid_input,
                 one_minus_target,
                 logsigmoid_minus_input,
             )
-            grad_weight = reuse.mul(pos_weight_plus_target_minus_input, -G)
+            grad_weight = reuse.mul(pos_weight_sum, -G)
         if ctx.needs_input_grad[3]:
             G_target_weight = (
                 G * target if weight is None else reuse.mul(G * target, weight)

@@ -33,13 +33,11 @@ def _cauchy_kernel_forward(x1, x2, gamma):
     twice_x1_centred = reuse.mul(
         (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    x1_centred_plus_x2_centred = reuse.square(x1_centred).sum(
-        -1, keepdim=True
-    ) + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
-    clamped_x1_centred = reuse.clamp_min(
-        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
-    )
-    K = (1 / reuse.add(reuse.mul(clamped_x1_centred, gamma), 1)).to(dtype)
+    x1_centred_sum = reuse.square(x1_centred).sum(-1, keepdim=True) + reuse.square(
+        x2_centred
+    ).sum(-1).unsqueeze(-2)
+    clamped_difference = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
+    K = (1 / reuse.add(reuse.mul(clamped_difference, gamma), 1)).to(dtype)
     return K, centre
 
 

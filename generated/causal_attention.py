@@ -83,9 +83,9 @@ class _CausalAttention(Function):
         if rt.compiles() or rt.unrecorded(G):
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
-            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grads = rt.attention_backward(
-                G, query, key, value, output, kept, one_over_query, True
+                G, query, key, value, output, kept, scale, True
             )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]

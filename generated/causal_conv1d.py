@@ -56,15 +56,15 @@ class _CausalConv1d(Function):
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            weight_minus_dilation = dilation * weight_shape[2] - dilation
+            dilation_difference = dilation * weight_shape[2] - dilation
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                torch.nn.functional.pad(G, (0, weight_minus_dilation)).to(low),
+                torch.nn.functional.pad(G, (0, dilation_difference)).to(low),
                 weight.transpose(0, 1),
                 dilation=dilation,
             )
         if ctx.needs_input_grad[1]:
-            padded_input = torch.nn.functional.pad(input, (weight_minus_dilation, 0))
+            padded_input = torch.nn.functional.pad(input, (dilation_difference, 0))
             grad_weight = torch.nn.grad.conv1d_weight(
                 padded_input.to(low), weight_shape, G.to(low), dilation=dilation
             ).flip(2)

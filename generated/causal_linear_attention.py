@@ -31,8 +31,8 @@ def _causal_linear_attention_forward(query, key, value):
     psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
     S = reuse.tril(phi.to(low) @ psi.mT.to(low))  # S[*b,i,j]
     total = S.sum(-1)  # total[*b,i]
-    S_value_over_total = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
-    output = S_value_over_total.to(low)
+    output = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
+    output = output.to(low)
     return output, S, total
 
 
@@ -70,8 +70,10 @@ class _CausalLinearAttention(Function):
             query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 sum_of_G_output = (G * output).sum(-1, keepdim=True)
-                G_value_minus_G = (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
-                grad_S = G_value_minus_G.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
+                G_value_difference = (
+                    (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
+                )
+                grad_S = G_value_difference.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
                 exp_clamped_key = key.clamp(max=0).exp_()
                 key_positive = key > 0
                 exp_clamped_query = query.clamp(max=0).exp_()

@@ -63,8 +63,10 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     K = x @ Wk.mT  # K[n,j,d]
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
     positions_of_x = rt.positions(x.shape[1], x)
-    x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
-    P = torch.softmax(torch.where(x_at_most_x, S, torch.finfo(wide).min), 2).tril()
+    positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
+    P = torch.softmax(
+        torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
+    ).tril()
     return P.to(low) @ V
 
 
@@ -105,9 +107,9 @@ class _CausalSelfAttention(Function):
             K = x @ Wk.mT  # K[n,j,d]
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq_shape[0])  # S[n,i,j]
             positions_of_x = rt.positions(x.shape[1], G)
-            x_at_most_x = positions_of_x <= positions_of_x.unsqueeze(1)
+            positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
             P = torch.softmax(
-                torch.where(x_at_most_x, S, torch.finfo(wide).min), 2
+                torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
             ).tril()
             if (
                 ctx.needs_input_grad[0]

@@ -37,10 +37,8 @@ def _cdist_forward(x1, x2):
     )
     sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
     sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
-    squared = reuse.clamp_min(
-        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
-    )
+    x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+    squared = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
     squared_positive = squared > 0
     D = rt.where(
         squared_positive, reuse.sqrt(rt.guarded(squared, squared_positive, 1)), 0

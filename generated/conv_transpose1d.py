@@ -27,10 +27,14 @@ def _conv_transpose1d_forward(
     conv_of_input = torch.nn.functional.conv_transpose1d(
         input, weight, stride=stride, dilation=dilation
     )
-    padded_input = torch.nn.functional.pad(
+    padded_conv_of_input = torch.nn.functional.pad(
         conv_of_input.to(wide), (-padding, output_padding - padding)
     )
-    output = padded_input if bias is None else bias.unsqueeze(1) + padded_input
+    output = (
+        padded_conv_of_input
+        if bias is None
+        else bias.unsqueeze(1) + padded_conv_of_input
+    )
     return output.to(dtype)
 
 

@@ -103,8 +103,8 @@ class _CosineEmbeddingLoss(Function):
             if not first_order:
                 square1 = 1e-12 + input1.square().sum(1)  # square1[n]
                 square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-                rsqrt_square1 = (square1 * square2).rsqrt()
-                cosine = (input1 * input2).sum(1) * rsqrt_square1  # cosine[n]
+                rsqrt_square1_square2 = (square1 * square2).rsqrt()
+                cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
             grad_cosine = rt.where(
                 (target != 1) & (cosine - margin >= 0), G, 0
             ) - torch.where(target == 1, G, 0)
@@ -116,7 +116,7 @@ class _CosineEmbeddingLoss(Function):
             else:
                 grad_cosine_square1 = grad_cosine.unsqueeze(
                     1
-                ) * rsqrt_square1.unsqueeze(1)
+                ) * rsqrt_square1_square2.unsqueeze(1)
         if ctx.needs_input_grad[0]:
             grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
             grad_square1_input1 = (2 * grad_square1).unsqueeze(1) * input1

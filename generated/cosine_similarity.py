@@ -62,8 +62,8 @@ class _CosineSimilarity(Function):
         if not first_order:
             norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
         clamped_norm2 = norm2.clamp(min=eps)
-        G_over_norm1_norm2 = G / (clamped_norm1 * clamped_norm2)
-        spread_G = G_over_norm1_norm2.unsqueeze(dim)
+        G_quotient = G / (clamped_norm1 * clamped_norm2)
+        spread_G_quotient = G_quotient.unsqueeze(dim)
         if ctx.needs_input_grad[0]:
             norm1_above = norm1 >= eps
             if first_order:
@@ -71,7 +71,7 @@ class _CosineSimilarity(Function):
                 grad_norm1_x1 = (grad_norm1 / norm1).unsqueeze(dim) * x1
                 grad_x1 = rt.where(
                     norm1_above.unsqueeze(dim), grad_norm1_x1, 0
-                ).addcmul_(spread_G, x2)
+                ).addcmul_(spread_G_quotient, x2)
             else:
                 grad_norm1 = rt.where(
                     norm1_above,
@@ -84,7 +84,10 @@ class _CosineSimilarity(Function):
                     / rt.where(spread_norm1_above, norm1.unsqueeze(dim), 1)
                     * x1
                 )
-                grad_x1 = rt.where(spread_norm1_above, grad_norm1_x1, 0) + spread_G * x2
+                grad_x1 = (
+                    rt.where(spread_norm1_above, grad_norm1_x1, 0)
+                    + spread_G_quotient * x2
+                )
         if ctx.needs_input_grad[1]:
             norm2_above = norm2 >= eps
             if first_order:
@@ -92,7 +95,7 @@ class _CosineSimilarity(Function):
                 grad_norm2_x2 = (grad_norm2 / norm2).unsqueeze(dim) * x2
                 grad_x2 = rt.where(
                     norm2_above.unsqueeze(dim), grad_norm2_x2, 0
-                ).addcmul_(spread_G, x1)
+                ).addcmul_(spread_G_quotient, x1)
             else:
                 grad_norm2 = rt.where(
                     norm2_above,
@@ -105,7 +108,10 @@ class _CosineSimilarity(Function):
                     / rt.where(spread_norm2_above, norm2.unsqueeze(dim), 1)
                     * x2
                 )
-                grad_x2 = rt.where(spread_norm2_above, grad_norm2_x2, 0) + spread_G * x1
+                grad_x2 = (
+                    rt.where(spread_norm2_above, grad_norm2_x2, 0)
+                    + spread_G_quotient * x1
+                )
         return grad_x1, grad_x2, None, None
 
 

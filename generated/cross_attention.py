@@ -140,9 +140,9 @@ class _CrossAttention(Function):
             grad_context = G @ Wo  # grad_context[*b,i,e]
         if first_order:
             if needs_grads:
-                one_over_Wq = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
+                scale = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
                 grads = rt.attention_backward(
-                    grad_context, Q, K, V, context, kept, one_over_Wq, None
+                    grad_context, Q, K, V, context, kept, scale, None
                 )
             if needs_flat_memory:
                 memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))

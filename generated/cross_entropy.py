@@ -34,32 +34,30 @@ def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing)
         F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_over_input = label_smoothing / (input.shape[1] or math.nan)
-        label_smoothing_F = (
-            label_smoothing_over_input
-            * (F.sum(1) if weight is None else torch.tensordot(F, weight, ((1,), (0,))))
+        F_weight = (
+            (F.sum(1) if weight is None else torch.tensordot(F, weight, ((1,), (0,))))
             if label_smoothing != 0
             else None
         )
-        label_smoothing2 = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        reshaped_weight = (
+        weight_at_masked_target = (
             None
             if weight is None
             else weight.index_select(0, masked_target.flatten()).reshape(target.shape)
         )
-        weight_F_at_target = (
+        weight_F = (
             (1 - label_smoothing)
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (1 - label_smoothing)
-            * reshaped_weight
+            * weight_at_masked_target
             * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(target_differs, -(weight_F_at_target + label_smoothing2), 0)
+        label_smoothing_F_weight = (
+            label_smoothing / (input.shape[1] or math.nan) * F_weight
+            if label_smoothing != 0
+            else input.new_zeros(()).expand(target.shape)
+        )
+        loss = torch.where(target_differs, -(weight_F + label_smoothing_F_weight), 0)
         return loss, F
 
 
@@ -74,11 +72,9 @@ class _CrossEntropy(Function):
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_axes = tuple(range(2 - input.dim(), 0))
-        weight_shape = (input.shape[1],)
         ctx.ignore_index = ignore_index
         ctx.label_smoothing = label_smoothing
         ctx.q_axes = q_axes
-        ctx.weight_shape = weight_shape
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod
@@ -89,7 +85,6 @@ class _CrossEntropy(Function):
         ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_axes = ctx.q_axes
-        weight_shape = ctx.weight_shape
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -101,61 +96,55 @@ class _CrossEntropy(Function):
             weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        spread_target = masked_target.unsqueeze(1)
-        flat_target = masked_target.flatten()
+        spread_masked_target = masked_target.unsqueeze(1)
+        flat_masked_target = masked_target.flatten()
         label_smoothing_G = -(1 - label_smoothing) * G
-        spread_target2 = target_differs.unsqueeze(1)
+        spread_target_differs = target_differs.unsqueeze(1)
         minus_label_smoothing = -label_smoothing
         if ctx.needs_input_grad[0]:
             G_weight = (
                 label_smoothing_G
                 if weight is None
                 else label_smoothing_G
-                * weight.index_select(0, flat_target).reshape(target.shape)
+                * weight.index_select(0, flat_masked_target).reshape(target.shape)
             )
             spread_G_weight = G_weight.unsqueeze(1)
-            full_weight = (
-                G.new_full((), 1).expand(weight_shape) if weight is None else weight
+            label_smoothing_G_with_weight = (
+                (minus_label_smoothing / F.shape[1] * G.unsqueeze(1)).expand(F.shape)
+                if weight is None
+                else rt.unsqueeze(minus_label_smoothing * weight / F.shape[1], q_axes)
+                * G.unsqueeze(1)
+            )
+            G_weight_by_masked_target = rt.scatter_add(
+                label_smoothing_G_with_weight, 1, spread_masked_target, spread_G_weight
             )
             if first_order:
-                label_smoothing_over_F3 = rt.unsqueeze(
-                    minus_label_smoothing * full_weight / F.shape[1], q_axes
-                )
-                label_smoothing_G2 = label_smoothing_over_F3 * G.unsqueeze(1)
-                scatter_add = rt.scatter_add_(
-                    label_smoothing_G2, 1, spread_target, spread_G_weight
-                )
                 grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(scatter_add, F, 1), spread_target2
+                    rt.log_softmax_backward(G_weight_by_masked_target, F, 1),
+                    spread_target_differs,
                 )
             else:
-                G_weight_by_target = rt.scatter_add(
-                    rt.unsqueeze(
-                        minus_label_smoothing * full_weight / F.shape[1], q_axes
-                    )
-                    * G.unsqueeze(1),
-                    1,
-                    spread_target,
-                    spread_G_weight,
-                )
                 grad_F = rt.add_cotangent(
-                    torch.where(spread_target2, G_weight_by_target, 0), G_F
+                    torch.where(spread_target_differs, G_weight_by_masked_target, 0),
+                    G_F,
                 )
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
             masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
-            masked_G_masked_F = reuse.mul(torch.where(spread_target2, F, 0), masked_G)
-            masked_G_F_at_target = torch.where(
+            masked_G_masked_F = reuse.mul(
+                torch.where(spread_target_differs, F, 0), masked_G
+            )
+            masked_G_F = torch.where(
                 target_differs,
-                label_smoothing_G * rt.gather(F, 1, spread_target).squeeze(1),
+                label_smoothing_G * rt.gather(F, 1, spread_masked_target).squeeze(1),
                 0,
             ).reshape((target.shape[0] * math.prod(target.shape[1:]),))
-            label_smoothing_over_F = minus_label_smoothing / (F.shape[1] or math.nan)
+            scaled_label_smoothing = minus_label_smoothing / (F.shape[1] or math.nan)
             grad_weight = (
-                label_smoothing_over_F * masked_G_masked_F.sum((0, *q_axes))
+                scaled_label_smoothing * masked_G_masked_F.sum((0, *q_axes))
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, flat_target, masked_G_F_at_target)
+            ).index_add(0, flat_masked_target, masked_G_F)
         return grad_input, None, grad_weight, None, None
 
 

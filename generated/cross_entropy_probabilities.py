@@ -57,15 +57,13 @@ def _cross_entropy_probabilities_forward(
     input, target, weight = rt.widened(input, target, weight)
     q_axes = tuple(range(2 - input.dim(), 0))
     F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_plus_label_smoothing = reuse.add(
+    target_sum = reuse.add(
         (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
     )
     loss = (
-        -reuse.mul(target_plus_label_smoothing, F).sum(1)
+        -reuse.mul(target_sum, F).sum(1)
         if weight is None
-        else -reuse.mul(
-            rt.unsqueeze(weight, q_axes) * F, target_plus_label_smoothing
-        ).sum(1)
+        else -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
     )
     loss = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
     return loss, F
@@ -115,27 +113,27 @@ class _CrossEntropyProbabilities(Function):
         G = G.expand(loss_shape)
         one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            label_smoothing_plus_label_smoothing = reuse.add(
+            label_smoothing_sum = reuse.add(
                 one_minus_label_smoothing * target,
                 label_smoothing / (target.shape[1] or math.nan),
             )
         if ctx.needs_input_grad[0]:
             if first_order:
                 grad_F = (
-                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
+                    -G.unsqueeze(1) * label_smoothing_sum
                     if weight is None
                     else (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
-                        label_smoothing_plus_label_smoothing
+                        label_smoothing_sum
                     )
                 )
                 grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
                 minus_weight_G = (
-                    -G.unsqueeze(1) * label_smoothing_plus_label_smoothing
+                    -G.unsqueeze(1) * label_smoothing_sum
                     if weight is None
                     else rt.unsqueeze(-weight, q_axes)
                     * G.unsqueeze(1)
-                    * label_smoothing_plus_label_smoothing
+                    * label_smoothing_sum
                 )
                 grad_F = rt.add_cotangent(minus_weight_G, G_F)  # grad_F[n,c,*q]
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
@@ -150,9 +148,9 @@ class _CrossEntropyProbabilities(Function):
                 )
             )
         if ctx.needs_input_grad[2]:
-            grad_weight = -reuse.mul(
-                G.unsqueeze(1) * F, label_smoothing_plus_label_smoothing
-            ).sum((0, *q_axes))
+            grad_weight = -reuse.mul(G.unsqueeze(1) * F, label_smoothing_sum).sum(
+                (0, *q_axes)
+            )
         return grad_input, grad_target, grad_weight, None, None
 
 

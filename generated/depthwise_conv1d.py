@@ -71,7 +71,7 @@ class _DepthwiseConv1d(Function):
                 groups=input_shape[1],
             )
         if ctx.needs_input_grad[1]:
-            conv1d_weight = torch.nn.grad.conv1d_weight(
+            grad_weight = torch.nn.grad.conv1d_weight(
                 input,
                 (input_shape[1], 1, weight_shape[1]),
                 G,
@@ -80,7 +80,7 @@ class _DepthwiseConv1d(Function):
                 dilation=dilation,
                 groups=input_shape[1],
             )
-            grad_weight = conv1d_weight.squeeze(1)
+            grad_weight = grad_weight.squeeze(1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
         return grad_input, grad_weight, grad_bias, None, None, None

@@ -71,7 +71,7 @@ class _DepthwiseConv2d(Function):
                 groups=input_shape[1],
             )
         if ctx.needs_input_grad[1]:
-            conv2d_weight = torch.nn.grad.conv2d_weight(
+            grad_weight = torch.nn.grad.conv2d_weight(
                 input,
                 (input_shape[1], 1, weight_shape[1], weight_shape[2]),
                 G,
@@ -80,7 +80,7 @@ class _DepthwiseConv2d(Function):
                 dilation=dilation,
                 groups=input_shape[1],
             )
-            grad_weight = conv2d_weight.squeeze(1)
+            grad_weight = grad_weight.squeeze(1)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2, 3))
         return grad_input, grad_weight, grad_bias, None, None, None

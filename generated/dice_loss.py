@@ -105,26 +105,24 @@ class _DiceLoss(Function):
             both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)
             both_plus_smooth = both + smooth
             grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
-        twice_G_over_both = rt.unsqueeze(2 * G / both_plus_smooth, q_axes)
+        twice_G_quotient = rt.unsqueeze(2 * G / both_plus_smooth, q_axes)
         spread_grad_both = rt.unsqueeze(grad_both, q_axes)
         if ctx.needs_input_grad[0]:
             if first_order:
-                grad_both_plus_G_target = torch.addcmul(
-                    spread_grad_both, twice_G_over_both, target, value=-1
+                grad_both_difference = torch.addcmul(
+                    spread_grad_both, twice_G_quotient, target, value=-1
                 )
                 grad_input = torch.ops.aten.sigmoid_backward(
-                    grad_both_plus_G_target,
-                    probability,
-                    grad_input=grad_both_plus_G_target,
+                    grad_both_difference, probability, grad_input=grad_both_difference
                 )
             else:
                 grad_input = (
                     probability
                     * (1 - probability)
-                    * (spread_grad_both - twice_G_over_both * target)
+                    * (spread_grad_both - twice_G_quotient * target)
                 )
         if ctx.needs_input_grad[1]:
-            grad_target = spread_grad_both - reuse.mul(probability, twice_G_over_both)
+            grad_target = spread_grad_both - reuse.mul(probability, twice_G_quotient)
         return grad_input, grad_target, None, None
 
 

@@ -98,11 +98,11 @@ class _EmbeddingBagSum(Function):
 
 
 def _embedding_bag_max_forward(input, weight):
-    max_of_weight = (
+    max_of_weight_at_input = (
         weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
     )
-    largest = max_of_weight.values
-    winner = max_of_weight.indices
+    largest = max_of_weight_at_input.values
+    winner = max_of_weight_at_input.indices
     return largest, winner
 
 

@@ -135,13 +135,13 @@ class _FocalLoss(Function):
                 )
                 grad_input = rt.log_softmax_backward(scatter_add, F, 1)
             else:
-                G_weight_by_target = rt.scatter_add(
+                G_weight_right_by_target = rt.scatter_add(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
                     grad_right.unsqueeze(1),
                 )
-                grad_F = rt.add_cotangent(G_weight_by_target, G_F)
+                grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
             count = target.shape[0] * math.prod(target.shape[1:])
@@ -175,8 +175,8 @@ def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weig
         if gamma != 0
         else d_input.new_zeros(()).expand(target.shape)
     )
-    right_minus_right = right_exp_right - right_to_gamma
-    d_loss = d_F_at_target * weight_at_flat_target * right_minus_right - d_weight_right
+    right_difference = right_exp_right - right_to_gamma
+    d_loss = d_F_at_target * weight_at_flat_target * right_difference - d_weight_right
     d_loss = _focal_loss_reduced(d_loss, reduction)
     return d_F, d_loss
 

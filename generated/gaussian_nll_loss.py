@@ -47,8 +47,8 @@ def _gaussian_nll_loss_forward(input, target, var, eps, reduction):
     dtype = rt.autocast_float32(input, target, var)
     input, target, var = rt.widened(input, target, var)
     variance = var.clamp(min=eps)  # variance[*p]
-    input_over_variance = reuse.div(reuse.square(input - target), variance)
-    loss = reuse.mul(reuse.add(input_over_variance, variance.log()), 0.5)
+    input_quotient = reuse.div(reuse.square(input - target), variance)
+    loss = reuse.mul(reuse.add(input_quotient, variance.log()), 0.5)
     return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
 
 

@@ -49,17 +49,17 @@ class _Geglu(Function):
             if ctx.needs_input_grad[1]:
                 grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
             return grad_input, grad_gate
-        one_plus_erf_gate = 1 + (gate / math.sqrt(2)).erf()
+        one_plus_erf_scaled_gate = 1 + (gate / math.sqrt(2)).erf()
         half_G = 0.5 * G
         if ctx.needs_input_grad[0]:
-            grad_input = half_G * gate * one_plus_erf_gate
+            grad_input = half_G * gate * one_plus_erf_scaled_gate
         if ctx.needs_input_grad[1]:
             grad_gate = (
                 half_G
                 * input
                 * (
                     math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp()
-                    + one_plus_erf_gate
+                    + one_plus_erf_scaled_gate
                 )
             )
         return grad_input, grad_gate

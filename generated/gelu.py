@@ -87,12 +87,12 @@ class _GeluTanh(Function):
         input_squared = input.square()
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
         tanh_inner = inner.tanh()
-        sqrt_two_over_sqrt_pi = math.sqrt(2) / math.sqrt(math.pi)
-        half_plus_input = 0.5 + 0.0670725 * input_squared
-        constant_input = (
-            sqrt_two_over_sqrt_pi * input * (1 - tanh_inner.square()) * half_plus_input
+        scale = math.sqrt(2) / math.sqrt(math.pi)
+        half_plus_input_squared = 0.5 + 0.0670725 * input_squared
+        scale_input_tanh_inner = (
+            scale * input * (1 - tanh_inner.square()) * half_plus_input_squared
         )
-        grad_input = G * (constant_input + 0.5 * (1 + tanh_inner))
+        grad_input = G * (scale_input_tanh_inner + 0.5 * (1 + tanh_inner))
         return grad_input
 
 

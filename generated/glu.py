@@ -77,14 +77,15 @@ class _Glu(Function):
         G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
         halves = input  # halves[*p,t,k,*q]
         if first_order:
-            grad_halves = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+            grad_input = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+            grad_input = grad_input.reshape(input_shape)
         else:
             sigmoid_halves = halves.select(1, 1).sigmoid()
             output = halves.select(1, 0) * sigmoid_halves
             grad_halves = torch.stack(
                 (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
             )
-        grad_input = grad_halves.reshape(input_shape)
+            grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 
 

@@ -53,22 +53,26 @@ def _graph_attention_forward(
     ).sum(2)
     a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
     spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    extreme_a_by_target = x.new_full(
+    extreme_a_by_spread_target = x.new_full(
         (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
     ).scatter_reduce(0, spread_target, a, "amax")
-    masked_target = torch.where(extreme_a_by_target.isfinite(), extreme_a_by_target, 0)
+    masked_spread_target = torch.where(
+        extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
+    )
     zeros_like_x = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
-    lse = masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
-    exp_a = (a - lse.index_select(0, target)).exp().unsqueeze(2)
-    projected_exp_a = reuse.mul(projected_at_source, exp_a)
-    zeros_like_x_with_wide = x.new_zeros(
+    exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
+    lse = (
+        masked_spread_target + zeros_like_x.index_add(0, target, exp_a_difference).log()
+    )
+    exp_difference = (a - lse.index_select(0, target)).exp().unsqueeze(2)
+    projected_exp_difference = reuse.mul(projected_at_source, exp_difference)
+    zeros_like_x_with_att_source = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
     )
-    projected_by_target = reuse.index_add(
-        zeros_like_x_with_wide, 0, target, projected_exp_a
+    output = reuse.index_add(
+        zeros_like_x_with_att_source, 0, target, projected_exp_difference
     )
-    output = rt.no_view(projected_by_target.flatten(1, 2).to(dtype))
+    output = rt.no_view(output.flatten(1, 2).to(dtype))
     return output, projected, scores
 
 
@@ -118,7 +122,7 @@ class _GraphAttention(Function):
             a = torch.ops.aten.leaky_relu_backward(
                 scores, scores, negative_slope, False
             )
-            extreme_a_by_target = G.new_full(
+            extreme_a_by_spread_target = G.new_full(
                 (x_shape[0], att_source_shape[0]), -math.inf
             ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), a, "amax")
         else:
@@ -138,35 +142,36 @@ class _GraphAttention(Function):
             spread_target = target.unsqueeze(1).expand(
                 (source.shape[0], att_source_shape[0])
             )
-            extreme_a_by_target = G.new_full(
+            extreme_a_by_spread_target = G.new_full(
                 (x_shape[0], att_source_shape[0]), -math.inf
             ).scatter_reduce(0, spread_target, a, "amax")
-        masked_target = torch.where(
-            extreme_a_by_target.isfinite(), extreme_a_by_target, 0
+        masked_spread_target = torch.where(
+            extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
         )
-        exp_a_minus_target = (a - masked_target.index_select(0, target)).exp()
+        exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
         zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
         lse = (
-            masked_target + zeros_like_x.index_add(0, target, exp_a_minus_target).log()
+            masked_spread_target
+            + zeros_like_x.index_add(0, target, exp_a_difference).log()
         )
         G_at_target = rt.unflatten(
             G, 1, (att_source_shape[0], att_source_shape[1])
         ).index_select(0, target)
-        exp_a = (a - lse.index_select(0, target)).exp()
+        exp_difference = (a - lse.index_select(0, target)).exp()
         if first_order:
             projected_at_source = projected.index_select(0, source)
         split_output = rt.unflatten(
             output, 1, (att_source_shape[0], att_source_shape[1])
         )
         if first_order:
-            grad_a = exp_a * (
+            grad_a = exp_difference * (
                 projected_at_source - split_output.index_select(0, target)
             ).mul_(G_at_target).sum(2)
             grad_scores = torch.ops.aten.leaky_relu_backward(
                 grad_a, scores, negative_slope, False
             )
         else:
-            grad_a = exp_a * (
+            grad_a = exp_difference * (
                 G_at_target
                 * (projected_at_source - split_output.index_select(0, target)).to(wide)
             ).sum(2)
@@ -180,18 +185,20 @@ class _GraphAttention(Function):
                 1
             )
             if first_order:
-                att_source_plus_scores_G_at_target = (
-                    att_source * grad_scores.unsqueeze(2)
-                ).addcmul_(exp_a.unsqueeze(2), G_at_target)
+                att_source_sum = (att_source * grad_scores.unsqueeze(2)).addcmul_(
+                    exp_difference.unsqueeze(2), G_at_target
+                )
                 grad_projected = (
                     G.new_zeros(projected.shape)
-                    .index_add_(0, source, att_source_plus_scores_G_at_target)
+                    .index_add_(0, source, att_source_sum)
                     .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
                 )
             else:
-                exp_a_G_at_target = exp_a.unsqueeze(2) * G_at_target
+                exp_difference_G_at_target = exp_difference.unsqueeze(2) * G_at_target
                 grad_projected = zeros_like_x_with_G.index_add(
-                    0, source, att_source * grad_scores.unsqueeze(2) + exp_a_G_at_target
+                    0,
+                    source,
+                    att_source * grad_scores.unsqueeze(2) + exp_difference_G_at_target,
                 ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
             flat_grad_projected = rt.flatten(grad_projected, 1, 2)
         if first_order and (ctx.needs_input_grad[2] or ctx.needs_input_grad[3]):

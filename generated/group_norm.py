@@ -67,13 +67,13 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
         else rt.unsqueeze(weight.unflatten(0, (num_groups, size_per_group)), q_axes)
         * xhat
     )
-    weight_xhat_plus_bias = (
+    output = (
         weight_xhat
         if bias is None
         else weight_xhat
         + rt.unsqueeze(bias.unflatten(0, (num_groups, size_per_group)), q_axes)
     )
-    output = weight_xhat_plus_bias.flatten(1, 2)
+    output = output.flatten(1, 2)
     return rt.no_view(output.to(dtype))
 
 

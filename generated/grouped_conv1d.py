@@ -73,10 +73,10 @@ class _GroupedConv1d(Function):
                 groups=groups,
             )
         if ctx.needs_input_grad[1]:
-            groups_weight = groups * (weight_shape[0] // groups)
+            scaled_groups = groups * (weight_shape[0] // groups)
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                (groups_weight, weight_shape[1], weight_shape[2]),
+                (scaled_groups, weight_shape[1], weight_shape[2]),
                 G,
                 stride=stride,
                 padding=padding,

@@ -38,14 +38,14 @@ from . import _runtime as rt
 def _grouped_query_attention_forward(query, key, value):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    query_per_key = query.shape[-3] // key.shape[-3]
-    split_query = query.unflatten(-3, (key.shape[-3], query_per_key))
+    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    query_size_per_key_size = query.shape[-3] // key.shape[-3]
+    split_query = query.unflatten(-3, (key.shape[-3], query_size_per_key_size))
     spread_key = key.unsqueeze(-3).expand(
         (
             *query.shape[:-3],
             key.shape[-3],
-            query_per_key,
+            query_size_per_key_size,
             key.shape[-2],
             query.shape[-1],
         ),
@@ -54,12 +54,12 @@ def _grouped_query_attention_forward(query, key, value):
         (
             *query.shape[:-3],
             key.shape[-3],
-            query_per_key,
+            query_size_per_key_size,
             key.shape[-2],
             value.shape[-1],
         ),
     )
-    attended = rt.attention(split_query, spread_key, spread_value, one_over_query, None)
+    attended = rt.attention(split_query, spread_key, spread_value, scale, None)
     output = rt.no_view(attended[0].flatten(-4, -3))
     kept = attended[1]
     return output, kept
@@ -69,11 +69,13 @@ def _grouped_query_attention_composed(query, key, value):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
-    query_per_key = query.shape[-3] // key.shape[-3]
-    flat_query = query.unflatten(-3, (key.shape[-3], query_per_key)).flatten(-3, -2)
-    S = (flat_query @ key.mT).unflatten(-2, (query_per_key, query.shape[-2])).to(
-        wide
-    ) / math.sqrt(query.shape[-1])
+    query_size_per_key_size = query.shape[-3] // key.shape[-3]
+    flat_query = query.unflatten(-3, (key.shape[-3], query_size_per_key_size)).flatten(
+        -3, -2
+    )
+    S = (flat_query @ key.mT).unflatten(
+        -2, (query_size_per_key_size, query.shape[-2])
+    ).to(wide) / math.sqrt(query.shape[-1])
     P = torch.softmax(S, -1)  # P[*b,g,r,i,j]
     return rt.no_view(
         (P.flatten(-3, -2).to(low) @ value)
@@ -110,16 +112,20 @@ class _GroupedQueryAttention(Function):
             split_G = rt.unflatten(
                 G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])
             )
-            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-            query_per_key = query.shape[-3] // key.shape[-3]
-            split_output = rt.unflatten(output, -3, (key.shape[-3], query_per_key))
-            split_query = rt.unflatten(query, -3, (key.shape[-3], query_per_key))
-            query_per_key2 = query.shape[-3] // key.shape[-3]
+            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            query_size_per_key_size = query.shape[-3] // key.shape[-3]
+            split_output = rt.unflatten(
+                output, -3, (key.shape[-3], query_size_per_key_size)
+            )
+            split_query = rt.unflatten(
+                query, -3, (key.shape[-3], query_size_per_key_size)
+            )
+            query_size_per_key_size2 = query.shape[-3] // key.shape[-3]
             spread_key = key.unsqueeze(-3).expand(
                 (
                     *query.shape[:-3],
                     key.shape[-3],
-                    query_per_key2,
+                    query_size_per_key_size2,
                     key.shape[-2],
                     query.shape[-1],
                 ),
@@ -128,7 +134,7 @@ class _GroupedQueryAttention(Function):
                 (
                     *query.shape[:-3],
                     key.shape[-3],
-                    query_per_key2,
+                    query_size_per_key_size2,
                     key.shape[-2],
                     value.shape[-1],
                 ),
@@ -140,7 +146,7 @@ class _GroupedQueryAttention(Function):
                 spread_value,
                 split_output,
                 kept,
-                one_over_query,
+                scale,
                 None,
             )
             if ctx.needs_input_grad[0]:

@@ -151,8 +151,8 @@ class _GruCell(Function):
             reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
             wide_s = s.select(1, 2).to(wide)
             new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
-            one_minus_new = 1 - new.square()
-            grad_reset = grad_new * wide_s * one_minus_new  # grad_reset[n,j]
+            one_minus_new_squared = 1 - new.square()
+            grad_reset = grad_new * wide_s * one_minus_new_squared  # grad_reset[n,j]
             one_minus_reset = 1 - reset
             grad_update = G * (hx - new)  # grad_update[n,j]
             grad_reset_reset = grad_reset * reset * one_minus_reset
@@ -163,7 +163,12 @@ class _GruCell(Function):
                 or ctx.needs_input_grad[4]
             ):
                 grad_a = torch.stack(
-                    (grad_reset_reset, grad_update_update, grad_new * one_minus_new), 1
+                    (
+                        grad_reset_reset,
+                        grad_update_update,
+                        grad_new * one_minus_new_squared,
+                    ),
+                    1,
                 )
             if (
                 ctx.needs_input_grad[1]
@@ -174,7 +179,7 @@ class _GruCell(Function):
                     (
                         grad_reset_reset,
                         grad_update_update,
-                        grad_new * reset * one_minus_new,
+                        grad_new * reset * one_minus_new_squared,
                     ),
                     1,
                 )

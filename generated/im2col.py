@@ -17,8 +17,8 @@ def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
     windows_of_input = input.unfold(2, kernel_height * dilation + 1 - dilation, stride)[
         ..., ::dilation
     ].unfold(3, kernel_width * dilation + 1 - dilation, stride)
-    transposed_input = windows_of_input[..., ::dilation].permute(0, 1, 4, 5, 2, 3)
-    return transposed_input.flatten(1, 3).flatten(2, 3)
+    output = windows_of_input[..., ::dilation].permute(0, 1, 4, 5, 2, 3)
+    return output.flatten(1, 3).flatten(2, 3)
 
 
 def im2col(

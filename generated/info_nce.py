@@ -126,10 +126,10 @@ class _InfoNce(Function):
             queries = rsqrt_query * query  # queries[n,d]
             grad_similarity_similarity = grad_similarity * similarity
             if ctx.needs_input_grad[0]:
-                grad_similarity_over_temperature = (
+                grad_similarity_quotient = (
                     (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
                 )
-                grad_query = grad_similarity_over_temperature.addcmul_(
+                grad_query = grad_similarity_quotient.addcmul_(
                     grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
                 ).mul_(rsqrt_query)
             if ctx.needs_input_grad[1]:

@@ -82,9 +82,9 @@ class _KlDiv(Function):
             grad_input = -G * target
         if ctx.needs_input_grad[1]:
             target_positive = target > 0
-            target_plus_one = reuse.add(rt.guarded(target, target_positive, 1).log(), 1)
+            target_sum = reuse.add(rt.guarded(target, target_positive, 1).log(), 1)
             grad_target = reuse.mul(
-                reuse.sub(rt.where(target_positive, target_plus_one, 0), input), G
+                reuse.sub(rt.where(target_positive, target_sum, 0), input), G
             )
         return grad_input, grad_target, None
 

@@ -69,13 +69,15 @@ class _L1Loss(Function):
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
-        sign_input = reuse.sign(input - target)
+        sign_difference = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
             grad_input = (
-                G * sign_input if ctx.needs_input_grad[1] else reuse.mul(sign_input, G)
+                G * sign_difference
+                if ctx.needs_input_grad[1]
+                else reuse.mul(sign_difference, G)
             )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(sign_input, -G)
+            grad_target = reuse.mul(sign_difference, -G)
         return grad_input, grad_target, None
 
 

@@ -24,10 +24,8 @@ def _linear_forward(input, weight, bias):
     b_shape = input.shape[:-1]
     input_shape = input.shape
     input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    bias_plus_input_weight = (
-        input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
-    )
-    return rt.no_view(bias_plus_input_weight.reshape((*b_shape, weight.shape[0])))
+    output = input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
+    return rt.no_view(output.reshape((*b_shape, weight.shape[0])))
 
 
 class _Linear(Function):

@@ -39,10 +39,8 @@ def _linear_attention_forward(query, key, value):
     psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
     state = psi.mT.to(low) @ value  # state[*b,d,e]
     total = (phi * psi.sum(-2, keepdim=True)).sum(-1)  # total[*b,i]
-    phi_state_over_total = reuse.div(
-        (phi.to(low) @ state).to(wide), total.unsqueeze(-1)
-    )
-    output = phi_state_over_total.to(dtype)
+    output = reuse.div((phi.to(low) @ state).to(wide), total.unsqueeze(-1))
+    output = output.to(dtype)
     return output, state, total
 
 

@@ -51,28 +51,23 @@ def _linear_cross_entropy_forward(
         F = reuse.log_softmax(wide_X, 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        label_smoothing_F = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else None
-        )
-        F_with_label_smoothing = (
-            label_smoothing_F
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        weight_F_at_target = (
+        weight_F = (
             (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
             if weight is None
             else (label_smoothing - 1)
             * weight.index_select(0, masked_target)
             * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         )
-        loss = torch.where(
-            target_differs, weight_F_at_target - F_with_label_smoothing, 0
-        ).to(wide)
+        label_smoothing_F_weight = (
+            label_smoothing
+            / (linear_weight.shape[0] or math.nan)
+            * (F.sum(-1) if weight is None else F @ weight)
+            if label_smoothing != 0
+            else input.new_zeros((), dtype=wide).expand(target.shape)
+        )
+        loss = torch.where(target_differs, weight_F - label_smoothing_F_weight, 0).to(
+            wide
+        )
         return loss, F
 
 
@@ -114,7 +109,7 @@ class _LinearCrossEntropy(Function):
         if first_order:
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
-            label_smoothing_over_linear_weight = -label_smoothing / (
+            scaled_label_smoothing = -label_smoothing / (
                 linear_weight_shape[0] or math.nan
             )
         else:
@@ -129,11 +124,11 @@ class _LinearCrossEntropy(Function):
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         if not first_order:
-            label_smoothing_over_linear_weight = -label_smoothing / (
+            scaled_label_smoothing = -label_smoothing / (
                 linear_weight_shape[0] or math.nan
             )
-        spread_target = masked_target.unsqueeze(1)
-        spread_target2 = target_differs.unsqueeze(1)
+        spread_masked_target = masked_target.unsqueeze(1)
+        spread_target_differs = target_differs.unsqueeze(1)
         if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
             if (
@@ -151,12 +146,14 @@ class _LinearCrossEntropy(Function):
                     if weight is None
                     else weight
                 )
-                G_weight_by_target = (
-                    (label_smoothing_over_linear_weight * G).unsqueeze(1) * full_weight
-                ).scatter_add_(1, spread_target, G_weight.unsqueeze(1))
+                G_weight_by_masked_target = (
+                    (scaled_label_smoothing * G).unsqueeze(1) * full_weight
+                ).scatter_add_(1, spread_masked_target, G_weight.unsqueeze(1))
                 grad_X = rt.keep_where_(
-                    torch._log_softmax_backward_data(G_weight_by_target, F, 1, F.dtype),
-                    spread_target2,
+                    torch._log_softmax_backward_data(
+                        G_weight_by_masked_target, F, 1, F.dtype
+                    ),
+                    spread_target_differs,
                 )
         else:
             label_smoothing_minus_one = label_smoothing - 1
@@ -169,7 +166,7 @@ class _LinearCrossEntropy(Function):
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[3]
             ):
-                weight_at_target = (
+                weight_at_masked_target = (
                     None if weight is None else weight.index_select(0, masked_target)
                 )
                 full_weight = (
@@ -177,39 +174,32 @@ class _LinearCrossEntropy(Function):
                     if weight is None
                     else weight
                 )
-                full_weight_minus_label_smoothing = (
+                full_weight_difference = (
                     label_smoothing * full_weight.mean() - label_smoothing_minus_one
                     if weight is None
                     else label_smoothing * full_weight.mean()
-                    - label_smoothing_minus_one * weight_at_target
+                    - label_smoothing_minus_one * weight_at_masked_target
                 )
-                spread_label_smoothing = (
+                label_smoothing_weight = (
                     label_smoothing_G.unsqueeze(1)
                     if weight is None
-                    else (label_smoothing_G * weight_at_target).unsqueeze(1)
+                    else (label_smoothing_G * weight_at_masked_target).unsqueeze(1)
                 )
-                softmax_wide_X = (
-                    F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
-                )
-                G_full_weight_wide_X = (
-                    G.unsqueeze(1) * full_weight_minus_label_smoothing * softmax_wide_X
+                exp_F = F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+                G_full_weight_exp_F = (
+                    G.unsqueeze(1) * full_weight_difference * exp_F
                     if weight is None
-                    else G.unsqueeze(1)
-                    * full_weight_minus_label_smoothing.unsqueeze(1)
-                    * softmax_wide_X
+                    else G.unsqueeze(1) * full_weight_difference.unsqueeze(1) * exp_F
                 )
-                G_plus_label_smoothing = (
-                    G_full_weight_wide_X
-                    + (label_smoothing_over_linear_weight * G).unsqueeze(1)
+                G_sum = (
+                    G_full_weight_exp_F + (scaled_label_smoothing * G).unsqueeze(1)
                     if weight is None
-                    else G_full_weight_wide_X
-                    + (label_smoothing_over_linear_weight * G).unsqueeze(1) * weight
+                    else G_full_weight_exp_F
+                    + (scaled_label_smoothing * G).unsqueeze(1) * weight
                 )
                 grad_X = torch.where(
-                    spread_target2,
-                    G_plus_label_smoothing.scatter_add(
-                        1, spread_target, spread_label_smoothing
-                    ),
+                    spread_target_differs,
+                    G_sum.scatter_add(1, spread_masked_target, label_smoothing_weight),
                     0,
                 )
         if ctx.needs_input_grad[0]:
@@ -221,17 +211,17 @@ class _LinearCrossEntropy(Function):
         if ctx.needs_input_grad[4]:
             masked_label_smoothing = torch.where(
                 target_differs,
-                label_smoothing_G * F.gather(1, spread_target).squeeze(1),
+                label_smoothing_G * F.gather(1, spread_masked_target).squeeze(1),
                 0,
             )
-            masked_F = torch.where(spread_target2, F, 0).mT.to(low)
+            masked_F = torch.where(spread_target_differs, F, 0).mT.to(low)
             masked_F_masked_G = (
                 masked_F @ torch.where(target_differs, G, 0).to(low)
                 if label_smoothing != 0
                 else None
             )
             grad_weight = (
-                label_smoothing_over_linear_weight * masked_F_masked_G.to(wide)
+                scaled_label_smoothing * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight_shape[0],))
             ).index_add(0, masked_target, masked_label_smoothing)

@@ -32,12 +32,15 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     zeros_like_input2 = input_squared.new_zeros(
         (input.shape[0], window_per_two + 1, *input.shape[2:])
     )
-    joined_input = torch.cat((zeros_like_input, input_squared, zeros_like_input2), 1)
-    windows_of_joined_input = joined_input.unfold(
+    joined_input_squared = torch.cat(
+        (zeros_like_input, input_squared, zeros_like_input2), 1
+    )
+    windows_of_input_squared = joined_input_squared.unfold(
         1, window_per_two2 + window_per_two + 1, 1
     )
     divisor = reuse.add(
-        alpha / window * windows_of_joined_input.sum(-1).narrow(1, 0, input.shape[1]), k
+        alpha / window * windows_of_input_squared.sum(-1).narrow(1, 0, input.shape[1]),
+        k,
     )
     return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
@@ -73,14 +76,16 @@ class _LocalResponseNorm(Function):
         zeros_like_input2 = input_squared.new_zeros(
             (input.shape[0], window_per_two + 1, *input.shape[2:])
         )
-        joined_input = torch.cat(
+        joined_input_squared = torch.cat(
             (zeros_like_input, input_squared, zeros_like_input2), 1
         )
-        window_plus_one = window_per_two2 + window_per_two + 1
-        windows_of_joined_input = joined_input.unfold(1, window_plus_one, 1)
-        sum_of_joined_input = windows_of_joined_input.sum(-1)
+        window_sum_plus_one = window_per_two2 + window_per_two + 1
+        windows_of_input_squared = joined_input_squared.unfold(
+            1, window_sum_plus_one, 1
+        )
+        sum_of_input_squared = windows_of_input_squared.sum(-1)
         divisor = reuse.add(
-            alpha / window * sum_of_joined_input.narrow(1, 0, input.shape[1]), k
+            alpha / window * sum_of_input_squared.narrow(1, 0, input.shape[1]), k
         )
         minus_beta = -beta
         grad_divisor = (
@@ -91,11 +96,13 @@ class _LocalResponseNorm(Function):
         zeros_like_input3 = grad_divisor.new_zeros(
             (input.shape[0], window_per_two, *input.shape[2:])
         )
-        zeros_like_input4 = grad_divisor.new_zeros(
+        zeros_like_input_with_window = grad_divisor.new_zeros(
             (input.shape[0], window_per_two2 + 1, *input.shape[2:])
         )
         sum_of_grad_divisor = (
-            torch.cat((zeros_like_input3, grad_divisor, zeros_like_input4), 1)
+            torch.cat(
+                (zeros_like_input3, grad_divisor, zeros_like_input_with_window), 1
+            )
             .unfold(1, window_per_two + window_per_two2 + 1, 1)
             .sum(-1)
         )
@@ -113,18 +120,18 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     q_axes = tuple(range(2 - input.dim(), 0))
     window_per_two = (window - 1) // 2
     window_per_two2 = window // 2
-    window_plus_one = window_per_two2 + window_per_two + 1
-    window_plus_one2 = window_per_two + 1
+    window_sum_plus_one = window_per_two2 + window_per_two + 1
+    window_per_two_plus_one = window_per_two + 1
     input_squared = input.square()
     zeros_like_d_input = input_squared.new_zeros(
         (d_input.shape[0], window_per_two2, *d_input.shape[2:])
     )
     zeros_like_d_input2 = input_squared.new_zeros(
-        (d_input.shape[0], window_plus_one2, *d_input.shape[2:])
+        (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
     )
     divisor = k + alpha / window * torch.cat(
         (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
-    ).unfold(1, window_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
+    ).unfold(1, window_sum_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
     positions_of_d_input = rt.positions(d_input.shape[1], d_input)
     to_d_input = positions_of_d_input.to(torch.float64)
     spread_d_input = positions_of_d_input.unsqueeze(1)
@@ -138,33 +145,30 @@ def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
     safe_divisor_to_beta = torch.where(
         rt.unsqueeze(any_to_d_input, q_axes), divisor, 1
     ) ** -(1 + beta)
-    zeros_like_d_input3 = d_input_input.new_zeros(
+    zeros_like_d_input3 = d_input.new_zeros(()).expand(d_input.shape)
+    zeros_like_d_input_with_window = d_input_input.new_zeros(
         (d_input.shape[0], window_per_two2, *d_input.shape[2:])
     )
     zeros_like_d_input4 = d_input_input.new_zeros(
-        (d_input.shape[0], window_plus_one2, *d_input.shape[2:])
+        (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
     )
-    joined_d_input = torch.cat(
-        (zeros_like_d_input3, d_input_input, zeros_like_d_input4), 1
+    joined_d_input_input = torch.cat(
+        (zeros_like_d_input_with_window, d_input_input, zeros_like_d_input4), 1
     )
-    sum_of_d_input = (
-        joined_d_input.unfold(1, window_plus_one, 1).sum(-1)
+    sum_of_d_input_input = (
+        joined_d_input_input.unfold(1, window_sum_plus_one, 1).sum(-1)
         if minus_beta != 0
         else None
     )
-    part_of_d_input = (
-        sum_of_d_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
+    part_of_d_input_input = (
+        sum_of_d_input_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
     )
     input_divisor = (
-        2 * alpha * beta / window * input * safe_divisor_to_beta * part_of_d_input
+        2 * alpha * beta / window * input * safe_divisor_to_beta * part_of_d_input_input
         if minus_beta != 0
-        else None
+        else zeros_like_d_input3
     )
-    return d_input * divisor**minus_beta - (
-        input_divisor
-        if minus_beta != 0
-        else d_input.new_zeros(()).expand(d_input.shape)
-    )
+    return d_input * divisor**minus_beta - input_divisor
 
 
 class _LocalResponseNormDual(_LocalResponseNorm):

@@ -48,19 +48,19 @@ class _LpPool1d(Function):
         reuse = rt.reuse(G)
         windows_of_input = input.unfold(2, kernel_size, stride)
         positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
-        kernel_size_plus_stride = positions_of_kernel_size + stride * rt.positions(
+        kernel_size_sum = positions_of_kernel_size + stride * rt.positions(
             G.shape[2], G
         )
         input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
         sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
-        spread_sum_of_input = (
+        sum_of_input_to_scale = (
             reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type) - 1).unsqueeze(2)
             if norm_type != 0
             else None
         )
         input_sum_of_input_G = (
             reuse.mul(
-                input_to_norm_type, reuse.mul(spread_sum_of_input, G.unsqueeze(2))
+                input_to_norm_type, reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
             )
             if norm_type != 0
             else None
@@ -75,7 +75,7 @@ class _LpPool1d(Function):
         )
         grad_input = (
             G.new_zeros(input.shape).index_add(
-                2, kernel_size_plus_stride.flatten(), reshaped_input
+                2, kernel_size_sum.flatten(), reshaped_input
             )
             if norm_type != 0
             else zeros_like_G
@@ -86,7 +86,7 @@ class _LpPool1d(Function):
 def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
     input, d_input = rt.widened(input, d_input)
     windows_of_input = input.unfold(2, kernel_size, stride)
-    kernel_size_plus_one = (d_input.shape[2] - kernel_size) // stride + 1
+    kernel_size_sum = (d_input.shape[2] - kernel_size) // stride + 1
     windows_of_d_input = d_input.unfold(2, kernel_size, stride)
     sum_of_d_input_input = (
         (windows_of_d_input * windows_of_input ** (norm_type - 1)).sum(3)
@@ -94,14 +94,14 @@ def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
         else None
     )
     sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
-    sum_of_input_to_norm_type = (
+    sum_of_input_to_scale = (
         sum_of_input ** (rt.ieee_divide(1, norm_type) - 1) if norm_type != 0 else None
     )
     zeros_like_d_input = d_input.new_zeros(()).expand(
-        (d_input.shape[0], d_input.shape[1], kernel_size_plus_one)
+        (d_input.shape[0], d_input.shape[1], kernel_size_sum)
     )
     return (
-        sum_of_input_to_norm_type * sum_of_d_input_input
+        sum_of_input_to_scale * sum_of_d_input_input
         if norm_type != 0
         else zeros_like_d_input
     )

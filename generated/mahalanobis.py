@@ -33,8 +33,8 @@ def _mahalanobis_forward(u, v, VI):
     u = u.reshape((b_size, u_shape[-1]))
     v = v.reshape((b_size, u_shape[-1]))
     delta = u - v  # delta[*b,k]
-    sqrt_VI = reuse.mul((VI.mT @ delta.mT.to(low)).to(wide), delta.mT).sum(0).sqrt()
-    return rt.no_view(sqrt_VI.reshape((*b_shape,)).to(dtype))
+    D = reuse.mul((VI.mT @ delta.mT.to(low)).to(wide), delta.mT).sum(0).sqrt()
+    return rt.no_view(D.reshape((*b_shape,)).to(dtype))
 
 
 class _Mahalanobis(Function):
@@ -79,8 +79,8 @@ class _Mahalanobis(Function):
         if ctx.needs_input_grad[1]:
             grad_v = (-grad_delta).reshape(v_shape)
         if ctx.needs_input_grad[2]:
-            G_one_over_D_delta = ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low)
-            G_low_delta = G_one_over_D_delta @ low_delta
+            G_inverse_D_delta = ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low)
+            G_low_delta = G_inverse_D_delta @ low_delta
             grad_VI = reuse.mul(G_low_delta.to(wide), 0.5)
         return grad_u, grad_v, grad_VI
 

@@ -74,15 +74,17 @@ class _MarginRankingLoss(Function):
         grad_input1 = grad_input2 = grad_target = None
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         input1_minus_input2 = input1 - input2
-        target_nonnegative = margin - target * input1_minus_input2 >= 0
+        difference_nonnegative = margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             minus_G = -G
         if ctx.needs_input_grad[0]:
-            grad_input1 = rt.where(target_nonnegative, minus_G * target, 0)
+            grad_input1 = rt.where(difference_nonnegative, minus_G * target, 0)
         if ctx.needs_input_grad[1]:
-            grad_input2 = rt.where(target_nonnegative, G * target, 0)
+            grad_input2 = rt.where(difference_nonnegative, G * target, 0)
         if ctx.needs_input_grad[2]:
-            grad_target = rt.where(target_nonnegative, minus_G * input1_minus_input2, 0)
+            grad_target = rt.where(
+                difference_nonnegative, minus_G * input1_minus_input2, 0
+            )
         return grad_input1, grad_input2, grad_target, None, None
 
 

@@ -38,8 +38,8 @@ from . import _runtime as rt
 def _masked_attention_forward(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, one_over_query, attn_mask)
+    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = rt.attention(query, key, value, scale, attn_mask)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -81,9 +81,9 @@ class _MaskedAttention(Function):
         if rt.compiles() or rt.unrecorded(G):
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
-            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grads = rt.attention_backward(
-                G, query, key, value, output, kept, one_over_query, attn_mask
+                G, query, key, value, output, kept, scale, attn_mask
             )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]

@@ -48,10 +48,8 @@ class _MaxPool1d(Function):
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        winner_plus_stride = winner + stride * rt.positions(G.shape[2], G)
-        grad_input = reuse.scatter_add(
-            G.new_zeros(input_shape), 2, winner_plus_stride, G
-        )
+        winner_sum = winner + stride * rt.positions(G.shape[2], G)
+        grad_input = reuse.scatter_add(G.new_zeros(input_shape), 2, winner_sum, G)
         return grad_input, None, None
 
 

@@ -45,9 +45,9 @@ class _Mish(Function):
             return grad_input
         input, G = rt.widened(input, G)
         tanh_softplus_input = torch.nn.functional.softplus(input).tanh()
-        one_minus_input = 1 - tanh_softplus_input.square()
+        one_minus_input_squared = 1 - tanh_softplus_input.square()
         grad_input = G * (
-            input * one_minus_input * input.sigmoid() + tanh_softplus_input
+            input * one_minus_input_squared * input.sigmoid() + tanh_softplus_input
         )
         return grad_input
 

@@ -34,12 +34,12 @@ def _mmd_forward(X, Y, gamma):
     X_centred = X - centre
     sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
     minus_gamma = -gamma
-    X_centred_plus_X_centred = sum_of_X_centred + sum_of_X_centred.squeeze(1)
-    X_centred_plus_X_centred_X_centred = reuse.addmm(
-        X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
+    X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+    X_centred_sum_difference = reuse.addmm(
+        X_centred_sum, X_centred, X_centred.mT, alpha=-2
     )
     Kxx = reuse.exp(
-        reuse.mul(reuse.clamp_min(X_centred_plus_X_centred_X_centred, 0), minus_gamma)
+        reuse.mul(reuse.clamp_min(X_centred_sum_difference, 0), minus_gamma)
     )
     detached_Y = Y.detach()
     mean_of_detached_Y = detached_Y.mean(0)
@@ -52,17 +52,17 @@ def _mmd_forward(X, Y, gamma):
     Y_centred = Y - centre2
     sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
     spread_Y_centred = sum_of_Y_centred.squeeze(1)
-    X_plus_Y_centred = X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
-    X_plus_X_Y_centred = reuse.addmm(
-        X_plus_Y_centred, X_minus_centre2, Y_centred.mT, alpha=-2
+    sum_of_X_sum = X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
+    sum_of_X_sum_difference = reuse.addmm(
+        sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
     )
-    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(X_plus_X_Y_centred, 0), minus_gamma))
-    Y_centred_plus_Y_centred = sum_of_Y_centred + spread_Y_centred
-    Y_centred_plus_Y_centred_Y_centred = reuse.addmm(
-        Y_centred_plus_Y_centred, Y_centred, Y_centred.mT, alpha=-2
+    Kxy = reuse.exp(reuse.mul(reuse.clamp_min(sum_of_X_sum_difference, 0), minus_gamma))
+    Y_centred_sum = sum_of_Y_centred + spread_Y_centred
+    Y_centred_sum_difference = reuse.addmm(
+        Y_centred_sum, Y_centred, Y_centred.mT, alpha=-2
     )
     Kyy = reuse.exp(
-        reuse.mul(reuse.clamp_min(Y_centred_plus_Y_centred_Y_centred, 0), minus_gamma)
+        reuse.mul(reuse.clamp_min(Y_centred_sum_difference, 0), minus_gamma)
     )
     distance = (
         (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0] + Kyy.mean()
@@ -99,102 +99,103 @@ class _Mmd(Function):
         X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
         grad_X = grad_Y = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if first_order:
             given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
             X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
-            X_centred = X - centre2
+            X_difference = X - centre2
             Y_centred = Y - centre2
-            gamma_G = gamma * G
-            if ctx.needs_input_grad[0]:
-                X_minus_centre = X - centre
-                twice_Kxx = (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1)
-                Kxx_plus_Kxx_X = ((Kxx + Kxx.mT) @ X_minus_centre).mul_(2)
-                Kxx_over_X_size = Kxx_plus_Kxx_X.addcmul_(
-                    twice_Kxx, X_minus_centre, value=-1
-                ).div_(X.shape[0])
-                Kxy_minus_Kxy = (Kxy.sum(1, keepdim=True) * X_centred).sub_(
-                    Kxy @ Y_centred
-                )
-                grad_X = Kxx_over_X_size.add_(
-                    Kxy_minus_Kxy.mul_(4 / (Y.shape[0] or math.nan))
-                ).mul_(gamma_G / X.shape[0])
-            if ctx.needs_input_grad[1]:
-                Kxy_minus_Kxy2 = (Kxy.sum(0).unsqueeze(1) * Y_centred).sub_(
-                    Kxy.mT @ X_centred
-                )
-                twice_Kyy = (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1)
-                Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
-                Kyy_over_Y_size = Kyy_Y_centred.addcmul_(
-                    twice_Kyy, Y_centred, value=-1
-                ).div_(Y.shape[0])
-                grad_Y = Kyy_over_Y_size.add_(
-                    Kxy_minus_Kxy2.mul_(4 / (X.shape[0] or math.nan))
-                ).mul_(gamma_G / Y.shape[0])
-            return grad_X, grad_Y, None
-        X, Y, G = rt.widened(X, Y, G)
-        minus_gamma = -gamma
-        detached_Y = Y.detach()
-        mean_of_detached_Y = detached_Y.mean(0)
-        masked_detached_Y = torch.where(
-            2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
-            mean_of_detached_Y,
-            0,
-        )
-        X_minus_detached_Y = X - masked_detached_Y
-        Y_centred = Y - masked_detached_Y
-        sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
-        spread_Y_centred = sum_of_Y_centred.squeeze(1)
-        X_plus_Y_centred = (
-            X_minus_detached_Y.square().sum(1, keepdim=True) + spread_Y_centred
-        )
-        X_plus_X_Y_centred = torch.addmm(
-            X_plus_Y_centred, X_minus_detached_Y, Y_centred.mT, alpha=-2
-        )
-        Kxy = (minus_gamma * X_plus_X_Y_centred.clamp_min(0)).exp()  # Kxy[i,l]
-        gamma_G = gamma * G
-        if ctx.needs_input_grad[0]:
-            detached_X = X.detach()
-            mean_of_detached_X = detached_X.mean(0)
-            centre = torch.where(
-                2 * mean_of_detached_X.square() > detached_X.square().mean(0),
-                mean_of_detached_X,
+        else:
+            X, Y, G = rt.widened(X, Y, G)
+            minus_gamma = -gamma
+            detached_Y = Y.detach()
+            mean_of_detached_Y = detached_Y.mean(0)
+            masked_detached_Y = torch.where(
+                2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
+                mean_of_detached_Y,
                 0,
             )
+            X_difference = X - masked_detached_Y
+            Y_centred = Y - masked_detached_Y
+            sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
+            spread_Y_centred = sum_of_Y_centred.squeeze(1)
+            X_difference_sum = (
+                X_difference.square().sum(1, keepdim=True) + spread_Y_centred
+            )
+            X_difference_difference = torch.addmm(
+                X_difference_sum, X_difference, Y_centred.mT, alpha=-2
+            )
+            Kxy = (minus_gamma * X_difference_difference.clamp_min(0)).exp()  # Kxy[i,l]
+        gamma_G = gamma * G
+        if ctx.needs_input_grad[0]:
+            if not first_order:
+                detached_X = X.detach()
+                mean_of_detached_X = detached_X.mean(0)
+                centre = torch.where(
+                    2 * mean_of_detached_X.square() > detached_X.square().mean(0),
+                    mean_of_detached_X,
+                    0,
+                )
             X_centred = X - centre
-            sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
-            X_centred_plus_X_centred = sum_of_X_centred + sum_of_X_centred.squeeze(1)
-            X_centred_plus_X_centred_X_centred = torch.addmm(
-                X_centred_plus_X_centred, X_centred, X_centred.mT, alpha=-2
+            if first_order:
+                twice_Kxx = (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1)
+                Kxx_X_minus_centre = ((Kxx + Kxx.mT) @ X_centred).mul_(2)
+                scaled_Kxx_difference = Kxx_X_minus_centre.addcmul_(
+                    twice_Kxx, X_centred, value=-1
+                ).div_(X.shape[0])
+            else:
+                sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
+                X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+                X_centred_sum_difference = torch.addmm(
+                    X_centred_sum, X_centred, X_centred.mT, alpha=-2
+                )
+                Kxx = (minus_gamma * X_centred_sum_difference.clamp_min(0)).exp()
+                scaled_Kxx_difference = (
+                    2 * ((Kxx + Kxx.mT) @ X_centred)
+                    - (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1) * X_centred
+                ) / X.shape[0]
+            Kxy_difference = reuse.sub(
+                Kxy.sum(1, keepdim=True) * X_difference, Kxy @ Y_centred
             )
-            Kxx = (minus_gamma * X_centred_plus_X_centred_X_centred.clamp_min(0)).exp()
-            Kxx_over_X = (
-                2 * ((Kxx + Kxx.mT) @ X_centred)
-                - (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1) * X_centred
-            ) / X.shape[0]
-            Kxy_minus_Kxy = (
-                Kxy.sum(1, keepdim=True) * X_minus_detached_Y - Kxy @ Y_centred
-            )
-            grad_X = (
-                gamma_G
-                / X.shape[0]
-                * (Kxx_over_X + 4 / (Y.shape[0] or math.nan) * Kxy_minus_Kxy)
+            grad_X = reuse.mul(
+                reuse.add(
+                    scaled_Kxx_difference,
+                    reuse.mul(Kxy_difference, 4 / (Y.shape[0] or math.nan)),
+                ),
+                gamma_G / X.shape[0],
             )
         if ctx.needs_input_grad[1]:
-            Y_centred_plus_Y_centred_Y_centred = torch.addmm(
-                sum_of_Y_centred + spread_Y_centred, Y_centred, Y_centred.mT, alpha=-2
+            if not first_order:
+                Y_centred_sum_difference = torch.addmm(
+                    sum_of_Y_centred + spread_Y_centred,
+                    Y_centred,
+                    Y_centred.mT,
+                    alpha=-2,
+                )
+                Kyy = (minus_gamma * Y_centred_sum_difference.clamp_min(0)).exp()
+            Kxy_difference_with_Y_centred = reuse.sub(
+                Kxy.sum(0).unsqueeze(1) * Y_centred, Kxy.mT @ X_difference
             )
-            Kyy = (minus_gamma * Y_centred_plus_Y_centred_Y_centred.clamp_min(0)).exp()
-            Kxy_minus_Kxy_X = (
-                Kxy.sum(0).unsqueeze(1) * Y_centred - Kxy.mT @ X_minus_detached_Y
-            )
-            Kyy_over_Y = (
-                2 * ((Kyy + Kyy.mT) @ Y_centred)
-                - (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1) * Y_centred
-            ) / Y.shape[0]
-            grad_Y = (
-                gamma_G
-                / Y.shape[0]
-                * (Kyy_over_Y + 4 / (X.shape[0] or math.nan) * Kxy_minus_Kxy_X)
+            if first_order:
+                twice_Kyy = (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1)
+                Kyy_plus_Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
+                scaled_Kyy_difference = Kyy_plus_Kyy_Y_centred.addcmul_(
+                    twice_Kyy, Y_centred, value=-1
+                ).div_(Y.shape[0])
+            else:
+                scaled_Kyy_difference = (
+                    2 * ((Kyy + Kyy.mT) @ Y_centred)
+                    - (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1) * Y_centred
+                ) / Y.shape[0]
+            grad_Y = reuse.mul(
+                reuse.add(
+                    scaled_Kyy_difference,
+                    reuse.mul(
+                        Kxy_difference_with_Y_centred, 4 / (X.shape[0] or math.nan)
+                    ),
+                ),
+                gamma_G / Y.shape[0],
             )
         return grad_X, grad_Y, None
 

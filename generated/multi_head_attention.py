@@ -203,7 +203,7 @@ class _MultiHeadAttention(Function):
                 transposed_context = rt.unflatten(
                     context, 2, (num_heads, size_per_head)
                 ).transpose(1, 2)
-                one_over_sqrt_Wq = 1 / (math.sqrt(size_per_head2) or math.nan)
+                inverse_size_per_head = 1 / (math.sqrt(size_per_head2) or math.nan)
             transposed_grad_context = rt.unflatten(
                 grad_context, 2, (num_heads, size_per_head)
             ).transpose(1, 2)
@@ -216,7 +216,7 @@ class _MultiHeadAttention(Function):
                     V,
                     transposed_context,
                     kept,
-                    one_over_sqrt_Wq,
+                    inverse_size_per_head,
                     None,
                 )
             if needs_grad_Q:
@@ -278,8 +278,8 @@ class _MultiHeadAttention(Function):
             if needs[2]:
                 grad_value = torch.einsum("nhjd,hdk->njk", grad_V, Wv)
             if needs[3]:
-                low_grad_Q_query = torch.einsum("nhid,nik->hdk", low_grad_Q, query)
-                grad_Wq = rt.flatten(low_grad_Q_query, 0, 1)
+                grad_Wq = torch.einsum("nhid,nik->hdk", low_grad_Q, query)
+                grad_Wq = rt.flatten(grad_Wq, 0, 1)
             if needs[4]:
                 grad_Wk = rt.flatten(
                     torch.einsum("nhjd,njk->hdk", low_grad_K, key), 0, 1
@@ -296,10 +296,8 @@ class _MultiHeadAttention(Function):
             grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
             if first_order:
-                zeros_like_num_heads = G.new_zeros(
-                    (num_heads, size_per_head2), dtype=wide
-                )
-                grad_bk = rt.flatten(zeros_like_num_heads, 0, 1)
+                grad_bk = G.new_zeros((num_heads, size_per_head2), dtype=wide)
+                grad_bk = rt.flatten(grad_bk, 0, 1)
             else:
                 grad_bk = rt.flatten(
                     G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1

@@ -109,23 +109,25 @@ class _MultiMarginLoss(Function):
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
-            excess_and_p = ~(excess <= 0) & (p != 0) & other_than_target
-            spread_weight = (
+            not_excess_and_p_nonzero = ~(excess <= 0) & (p != 0) & other_than_target
+            weight_at_target = (
                 None if weight is None else weight.index_select(0, target).unsqueeze(1)
             )
             p_G_weight = (
                 (p * G).unsqueeze(1)
                 if weight is None
-                else (p * G).unsqueeze(1) * spread_weight
+                else (p * G).unsqueeze(1) * weight_at_target
             )
             p_minus_one = p - 1
             relu_excess_to_p_minus_one = (
-                rt.guarded(relu_excess, excess_and_p, 1) ** p_minus_one
+                rt.guarded(relu_excess, not_excess_and_p_nonzero, 1) ** p_minus_one
                 if ctx.needs_input_grad[2]
-                else reuse.pow(rt.guarded(relu_excess, excess_and_p, 1), p_minus_one)
+                else reuse.pow(
+                    rt.guarded(relu_excess, not_excess_and_p_nonzero, 1), p_minus_one
+                )
             )
             grad_excess = rt.where(
-                excess_and_p,
+                not_excess_and_p_nonzero,
                 reuse.mul(relu_excess_to_p_minus_one, p_G_weight / input.shape[1]),
                 0,
             )
@@ -164,18 +166,18 @@ def _multi_margin_loss_tangent(
         other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
     ) ** (p - 1)
     masked_d_excess = torch.where(other_than_target, d_excess * relu_excess_to_p, 0)
-    sum_of_d_excess = (
+    sum_of_masked_d_excess = (
         torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
         if p_nonzero
         else None
     )
+    weight_at_target = weight.index_select(0, target) if p_nonzero else None
     weight_d_excess = (
-        p * weight.index_select(0, target) * sum_of_d_excess if p_nonzero else None
+        p * weight_at_target * sum_of_masked_d_excess
+        if p_nonzero
+        else d_input.new_zeros(()).expand(target.shape)
     )
-    zeros_like_d_input = d_input.new_zeros(()).expand(target.shape)
-    d_loss = (
-        d_weight_relu_excess + (weight_d_excess if p_nonzero else zeros_like_d_input)
-    ) / d_input.shape[1]
+    d_loss = (d_weight_relu_excess + weight_d_excess) / d_input.shape[1]
     return _multi_margin_loss_reduced(d_loss, reduction)
 
 

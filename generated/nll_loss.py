@@ -54,7 +54,7 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     input, weight = rt.widened(input, weight)
     total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
     target_differs = target != ignore_index
-    weight_at_target = (
+    weight_at_masked_target = (
         None
         if weight is None
         else weight.index_select(0, torch.where(target_differs, target, 0))
@@ -62,7 +62,7 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
     sum_of_masked_weight = (
         target_differs.sum(dtype=input.dtype)
         if weight is None
-        else torch.where(target_differs, weight_at_target, 0).sum()
+        else torch.where(target_differs, weight_at_masked_target, 0).sum()
     )
     return (total / sum_of_masked_weight).to(dtype)
 
@@ -103,9 +103,9 @@ class _NllLossMean(Function):
                 ).sum()
             )
             if ctx.needs_input_grad[0]:
-                G_over_weight = (G / sum_of_masked_weight).expand(target.shape)
+                G_quotient = (G / sum_of_masked_weight).expand(target.shape)
                 grad_input = rt.nll_loss_backward(
-                    G_over_weight, target, weight, ignore_index, 1, input_shape[1]
+                    G_quotient, target, weight, ignore_index, 1, input_shape[1]
                 )
             if ctx.needs_input_grad[2]:
                 minus_G = -G
@@ -116,41 +116,41 @@ class _NllLossMean(Function):
                 )
                 masked_minus_G_input = torch.where(target_differs, minus_G_input, 0)
         else:
-            weight_at_target = (
+            weight_at_masked_target = (
                 None if weight is None else weight.index_select(0, masked_target)
             )
             sum_of_masked_weight = (
                 target_differs.sum(dtype=G.dtype)
                 if weight is None
-                else torch.where(target_differs, weight_at_target, 0).sum()
+                else torch.where(target_differs, weight_at_masked_target, 0).sum()
             )
             minus_G = -G
-            minus_G_over_weight = minus_G / sum_of_masked_weight
-            spread_target = masked_target.unsqueeze(1)
+            minus_G_quotient = minus_G / sum_of_masked_weight
+            spread_masked_target = masked_target.unsqueeze(1)
             if ctx.needs_input_grad[0]:
-                masked_minus_G = (
-                    torch.where(target_differs, minus_G_over_weight, 0)
+                masked_minus_G_weight = (
+                    torch.where(target_differs, minus_G_quotient, 0)
                     if weight is None
                     else torch.where(
-                        target_differs, minus_G_over_weight * weight_at_target, 0
+                        target_differs, minus_G_quotient * weight_at_masked_target, 0
                     )
                 )
                 grad_input = G.new_zeros(input_shape).scatter_add(
-                    1, spread_target, masked_minus_G.unsqueeze(1)
+                    1, spread_masked_target, masked_minus_G_weight.unsqueeze(1)
                 )
             if ctx.needs_input_grad[2]:
                 masked_minus_G_input = torch.where(
                     target_differs,
-                    minus_G_over_weight * input.gather(1, spread_target).squeeze(1),
+                    minus_G_quotient * input.gather(1, spread_masked_target).squeeze(1),
                     0,
                 )
         if ctx.needs_input_grad[2]:
-            masked_minus_G2 = torch.where(
+            masked_minus_G = torch.where(
                 target_differs, minus_G * average / sum_of_masked_weight, 0
             )
             grad_weight = (
                 G.new_zeros((input_shape[1],))
-                .index_add(0, masked_target, masked_minus_G2)
+                .index_add(0, masked_target, masked_minus_G)
                 .index_add(0, masked_target, masked_minus_G_input)
             )
         return grad_input, None, grad_weight, None
@@ -167,17 +167,25 @@ def _nll_loss_mean_tangent(
     input, weight, average, d_input, d_weight = given
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
-    d_weight_at_target = d_weight.index_select(0, masked_target)
-    weight_at_target = weight.index_select(0, masked_target)
-    spread_target = masked_target.unsqueeze(1)
+    d_weight_at_masked_target = d_weight.index_select(0, masked_target)
+    weight_at_masked_target = weight.index_select(0, masked_target)
+    spread_masked_target = masked_target.unsqueeze(1)
     average_d_weight = (
-        average * torch.where(target_differs, d_weight_at_target, 0).sum()
+        average * torch.where(target_differs, d_weight_at_masked_target, 0).sum()
     )
-    d_input_weight = d_input.gather(1, spread_target).squeeze(1) * weight_at_target
-    d_weight_input = d_weight_at_target * input.gather(1, spread_target).squeeze(1)
-    masked_d_input = torch.where(target_differs, d_input_weight + d_weight_input, 0)
-    return -(average_d_weight + masked_d_input.sum()) / torch.where(
-        target_differs.any(0), torch.where(target_differs, weight_at_target, 0).sum(), 1
+    d_input_weight = (
+        d_input.gather(1, spread_masked_target).squeeze(1) * weight_at_masked_target
+    )
+    d_weight_input = d_weight_at_masked_target * input.gather(
+        1, spread_masked_target
+    ).squeeze(1)
+    masked_d_input_weight = torch.where(
+        target_differs, d_input_weight + d_weight_input, 0
+    )
+    return -(average_d_weight + masked_d_input_weight.sum()) / torch.where(
+        target_differs.any(0),
+        torch.where(target_differs, weight_at_masked_target, 0).sum(),
+        1,
     )
 
 
@@ -247,14 +255,18 @@ class _NllLossSum(Function):
             if ctx.needs_input_grad[2]:
                 target_differs = target != ignore_index
                 masked_target = torch.where(target_differs, target, 0)
-                input_at_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+                input_at_masked_target = input.gather(
+                    1, masked_target.unsqueeze(1)
+                ).squeeze(1)
                 grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
-                    0, masked_target, torch.where(target_differs, input_at_target, 0)
+                    0,
+                    masked_target,
+                    torch.where(target_differs, input_at_masked_target, 0),
                 )
             return grad_input, None, grad_weight, None
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        spread_target = masked_target.unsqueeze(1)
+        spread_masked_target = masked_target.unsqueeze(1)
         minus_G = -G
         if ctx.needs_input_grad[0]:
             minus_G_weight = (
@@ -264,13 +276,13 @@ class _NllLossSum(Function):
             )
             grad_input = G.new_zeros(input_shape).scatter_add(
                 1,
-                spread_target,
+                spread_masked_target,
                 torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
             )
         if ctx.needs_input_grad[2]:
-            input_at_target = input.gather(1, spread_target).squeeze(1)
+            input_at_masked_target = input.gather(1, spread_masked_target).squeeze(1)
             grad_weight = minus_G * G.new_zeros((input_shape[1],)).index_add(
-                0, masked_target, torch.where(target_differs, input_at_target, 0)
+                0, masked_target, torch.where(target_differs, input_at_masked_target, 0)
             )
         return grad_input, None, grad_weight, None
 
@@ -283,11 +295,11 @@ def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    d_input_at_target = d_input.gather(1, spread_target).squeeze(1)
-    d_input_weight = d_input_at_target * weight.index_select(0, masked_target)
+    spread_masked_target = masked_target.unsqueeze(1)
+    d_input_at_masked_target = d_input.gather(1, spread_masked_target).squeeze(1)
+    d_input_weight = d_input_at_masked_target * weight.index_select(0, masked_target)
     d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
-        1, spread_target
+        1, spread_masked_target
     ).squeeze(1)
     return -torch.where(target_differs, d_input_weight + d_weight_input, 0).sum()
 
@@ -358,18 +370,18 @@ class _NllLossNone(Function):
         else:
             target_differs = target != ignore_index
             masked_target = torch.where(target_differs, target, 0)
-            spread_target = masked_target.unsqueeze(1)
+            spread_masked_target = masked_target.unsqueeze(1)
             if ctx.needs_input_grad[0]:
                 minus_G_weight = (
                     -G if weight is None else -G * weight.index_select(0, masked_target)
                 )
                 grad_input = G.new_zeros(input_shape).scatter_add(
                     1,
-                    spread_target,
+                    spread_masked_target,
                     torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
                 )
             if ctx.needs_input_grad[2]:
-                G_input = G * input.gather(1, spread_target).squeeze(1)
+                G_input = G * input.gather(1, spread_masked_target).squeeze(1)
         if ctx.needs_input_grad[2]:
             grad_weight = -G.new_zeros((input_shape[1],)).index_add(
                 0, masked_target, torch.where(target_differs, G_input, 0)
@@ -385,11 +397,11 @@ def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weigh
     input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
-    spread_target = masked_target.unsqueeze(1)
-    d_input_at_target = d_input.gather(1, spread_target).squeeze(1)
-    d_input_weight = d_input_at_target * weight.index_select(0, masked_target)
+    spread_masked_target = masked_target.unsqueeze(1)
+    d_input_at_masked_target = d_input.gather(1, spread_masked_target).squeeze(1)
+    d_input_weight = d_input_at_masked_target * weight.index_select(0, masked_target)
     d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
-        1, spread_target
+        1, spread_masked_target
     ).squeeze(1)
     return torch.where(target_differs, -(d_input_weight + d_weight_input), 0)
 

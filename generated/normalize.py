@@ -46,11 +46,11 @@ class _Normalize(Function):
         eps = ctx.eps
         if rt.unrecorded(G):
             output, norm, G = rt.widened(output, norm, G)
-            G_over_norm_output = (
+            G_output = (
                 (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
             )
             grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
-                rt.where((norm >= eps).unsqueeze(dim), G_over_norm_output, 0)
+                rt.where((norm >= eps).unsqueeze(dim), G_output, 0)
             )
             return grad_input, None, None
         input, output, G = rt.widened(input, output, G)

@@ -15,11 +15,11 @@ from . import _runtime as rt
 
 def _pixel_shuffle_forward(input, upscale_factor):
     input_per_upscale_factor = input.shape[-3] // (upscale_factor * upscale_factor)
-    split_input = input.unflatten(
+    output = input.unflatten(
         -3, (input_per_upscale_factor, upscale_factor, upscale_factor)
     )
     return (
-        split_input.movedim((-2, -4, -1, -3), (-4, -3, -2, -1))
+        output.movedim((-2, -4, -1, -3), (-4, -3, -2, -1))
         .flatten(-2, -1)
         .flatten(-3, -2)
     )

@@ -14,12 +14,12 @@ from . import _runtime as rt
 
 
 def _pixel_unshuffle_forward(input, downscale_factor):
-    split_input = input.unflatten(
+    output = input.unflatten(
         -2, (input.shape[-2] // downscale_factor, downscale_factor)
     )
     input_per_downscale_factor = input.shape[-1] // downscale_factor
     return (
-        split_input.unflatten(-1, (input_per_downscale_factor, downscale_factor))
+        output.unflatten(-1, (input_per_downscale_factor, downscale_factor))
         .movedim((-3, -1, -4, -2), (-4, -3, -2, -1))
         .flatten(-5, -3)
     )

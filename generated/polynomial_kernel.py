@@ -98,11 +98,17 @@ def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
     x1_to_degree = (
         (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1) if degree != 0 else None
     )
-    wide_d_x1 = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
+    d_x1_x2_plus_x1_d_x2 = (
+        (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
+    )
     zeros_like_d_x1 = d_x1.new_zeros((), dtype=wide).expand(
         (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
     )
-    return gamma * degree * x1_to_degree * wide_d_x1 if degree != 0 else zeros_like_d_x1
+    return (
+        gamma * degree * x1_to_degree * d_x1_x2_plus_x1_d_x2
+        if degree != 0
+        else zeros_like_d_x1
+    )
 
 
 class _PolynomialKernelDual(_PolynomialKernel):

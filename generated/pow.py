@@ -40,8 +40,8 @@ class _Pow(Function):
         if ctx.needs_input_grad[0]:
             B_nonzero = B != 0
             guarded_B = rt.guarded(B - 1, B_nonzero, 1)
-            A_to_guarded_B = torch.pow(rt.guarded(A, B_nonzero, 1), guarded_B)
-            grad_A = rt.keep_where_(reuse.mul(G * B, A_to_guarded_B), B_nonzero)
+            guarded_A_to_guarded_B = torch.pow(rt.guarded(A, B_nonzero, 1), guarded_B)
+            grad_A = rt.keep_where_(reuse.mul(G * B, guarded_A_to_guarded_B), B_nonzero)
         if ctx.needs_input_grad[1]:
             not_A = ~((A == 0) & (B >= 0))
             grad_B = rt.where(not_A, reuse.mul(G * F, rt.guarded(A, not_A, 1).log()), 0)

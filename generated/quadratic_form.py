@@ -27,8 +27,8 @@ def _quadratic_form_forward(x, A):
     b_shape = x.shape[:-1]
     x_shape = x.shape
     x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    sum_of_x_A_x = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
-    return rt.no_view(sum_of_x_A_x.to(dtype))
+    output = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
+    return rt.no_view(output.to(dtype))
 
 
 class _QuadraticForm(Function):

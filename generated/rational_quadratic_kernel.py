@@ -41,10 +41,10 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     )
     sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
     sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-    x1_centred_plus_x2_centred = sum_of_x1_centred + sum_of_x2_centred
-    D = reuse.clamp_min(reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0)
-    D_to_alpha = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
-    K = D_to_alpha.to(dtype)
+    x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+    D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)  # D[*b,i,j]
+    K = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
+    K = K.to(dtype)
     return K, centre, D
 
 
@@ -152,25 +152,29 @@ def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
         + x2_centred.square().sum(-1).unsqueeze(-2)
         - 2 * (low_x1_centred @ low_x2_centred).to(wide)
     ).clamp_min(0)
-    d_x1_plus_x1_centred = (
+    d_x1_sum = (
         d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
         if -alpha != 0
         else None
     )
     D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-    sum_of_d_x1 = (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
-    spread_sum_of_d_x2 = (
+    sum_of_d_x1_x1_centred = (
+        (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+    )
+    sum_of_d_x2_x2_centred = (
         (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
     )
-    d_x1_minus_d_x2 = (
-        d_x1_plus_x1_centred.to(wide) - sum_of_d_x1 - spread_sum_of_d_x2
+    d_x1_sum_difference = (
+        d_x1_sum.to(wide) - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
         if -alpha != 0
         else None
     )
     zeros_like_d_x1 = d_x1.new_zeros(()).expand(
         (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
     )
-    return 2 * gamma * D_to_alpha * d_x1_minus_d_x2 if -alpha != 0 else zeros_like_d_x1
+    return (
+        2 * gamma * D_to_alpha * d_x1_sum_difference if -alpha != 0 else zeros_like_d_x1
+    )
 
 
 class _RationalQuadraticKernelDual(_RationalQuadraticKernel):

@@ -33,13 +33,11 @@ def _rbf_kernel_forward(x1, x2, gamma):
     twice_x1_centred = reuse.mul(
         (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
     )
-    x1_centred_plus_x2_centred = reuse.square(x1_centred).sum(
-        -1, keepdim=True
-    ) + reuse.square(x2_centred).sum(-1).unsqueeze(-2)
-    clamped_x1_centred = reuse.clamp_min(
-        reuse.sub(x1_centred_plus_x2_centred, twice_x1_centred), 0
-    )
-    K = reuse.exp(reuse.mul(clamped_x1_centred, -gamma)).to(dtype)
+    x1_centred_sum = reuse.square(x1_centred).sum(-1, keepdim=True) + reuse.square(
+        x2_centred
+    ).sum(-1).unsqueeze(-2)
+    clamped_difference = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
+    K = reuse.exp(reuse.mul(clamped_difference, -gamma)).to(dtype)
     return K, centre
 
 
@@ -91,8 +89,8 @@ class _RbfKernel(Function):
                 ).mul_(twice_gamma)
             if ctx.needs_input_grad[1]:
                 G_K_x1_centred = G_K.mT.to(low) @ x1_centred.to(low)
-                wide_G_K = G_K_x1_centred.to(wide)
-                grad_x2 = wide_G_K.addcmul_(
+                wide_G_K_x1_centred = G_K_x1_centred.to(wide)
+                grad_x2 = wide_G_K_x1_centred.addcmul_(
                     G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
                 ).mul_(twice_gamma)
         else:

@@ -20,15 +20,15 @@ def _relative_shift_forward(input):
     p_shape = input.shape[:-2]
     input_shape = input.shape
     input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
-    input_minus_input = input.shape[2] + 1 - input.shape[1]
-    input_minus_input2 = rt.positions(input_minus_input, input) - rt.positions(
+    length = input.shape[2] + 1 - input.shape[1]
+    offsets = rt.positions(length, input) - rt.positions(
         input.shape[1], input
     ).unsqueeze(1)
-    input_minus_one = (input_minus_input2 + input.shape[1] - 1).expand(
-        (input.shape[0], input.shape[1], input_minus_input)
+    offsets_difference = (offsets + input.shape[1] - 1).expand(
+        (input.shape[0], input.shape[1], length)
     )
     return rt.no_view(
-        rt.gather(input, 2, input_minus_one).reshape(
+        rt.gather(input, 2, offsets_difference).reshape(
             (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
         ),
     )
@@ -51,19 +51,19 @@ class _RelativeShift(Function):
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        input_minus_input = input_shape[-1] + 1 - input_shape[-2]
-        G = G.reshape((math.prod(p_shape), input_shape[-2], input_minus_input))
+        length = input_shape[-1] + 1 - input_shape[-2]
+        G = G.reshape((math.prod(p_shape), input_shape[-2], length))
         positions_of_G = rt.positions(G.shape[1], G)
         zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        spread_G = rt.positions(G.shape[2], G).unsqueeze(1)
-        spread_G_minus_one = spread_G - positions_of_G + G.shape[1] - 1
-        G_placed = reuse.index_put(
+        spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
+        offsets_difference = spread_positions_of_G - positions_of_G + G.shape[1] - 1
+        grad_input = reuse.index_put(
             zeros_like_input,
-            (spread_G_minus_one.mT, positions_of_G.unsqueeze(1)),
+            (offsets_difference.mT, positions_of_G.unsqueeze(1)),
             G.permute(1, 2, 0),
             accumulate=True,
         )
-        grad_input = G_placed.transpose(0, 2).reshape(input_shape)
+        grad_input = grad_input.transpose(0, 2).reshape(input_shape)
         return grad_input
 
 

@@ -60,7 +60,7 @@ class _RmsNorm(Function):
             rstd = (eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
         G_input = G * input
         if ctx.needs_input_grad[0]:
-            rstd_over_weight = (
+            scaled_rstd = (
                 rstd.square()
                 * torch.tensordot(G_input, weight, weight.dim())
                 / math.prod(weight.shape)
@@ -68,12 +68,12 @@ class _RmsNorm(Function):
             if first_order:
                 grad_input = (
                     (weight * G)
-                    .addcmul_(rt.unsqueeze(rstd_over_weight, s_axes), input, value=-1)
+                    .addcmul_(rt.unsqueeze(scaled_rstd, s_axes), input, value=-1)
                     .mul_(rt.unsqueeze(rstd, s_axes))
                 )
             else:
                 grad_input = rt.unsqueeze(rstd, s_axes) * (
-                    weight * G - rt.unsqueeze(rstd_over_weight, s_axes) * input
+                    weight * G - rt.unsqueeze(scaled_rstd, s_axes) * input
                 )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.tensordot(rstd, G_input, rstd.dim())

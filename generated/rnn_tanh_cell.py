@@ -28,15 +28,15 @@ def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
     low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
     wide = torch.promote_types(low, torch.float32)
     input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    input_plus_b_ih = (
+    input_sum = (
         reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
         if b_ih is None
         else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
     )
     return (
-        reuse.tanh(input_plus_b_ih.to(wide)).to(low)
+        reuse.tanh(input_sum.to(wide)).to(low)
         if b_hh is None
-        else reuse.tanh(reuse.add(input_plus_b_ih, b_hh).to(wide)).to(low)
+        else reuse.tanh(reuse.add(input_sum, b_hh).to(wide)).to(low)
     )
 
 

@@ -58,13 +58,9 @@ class _RotaryEmbedding(Function):
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
         twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
-        flipped_G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(
-            1
-        ) * angle.sin().unsqueeze(1)
-        angle_plus_G_G = reuse.addcmul(
-            angle.cos().unsqueeze(1) * G, flipped_G_sin_angle, G.flip(-2)
-        )
-        grad_x = rt.flatten(angle_plus_G_G, -2, -1)
+        G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
+        grad_x = reuse.addcmul(angle.cos().unsqueeze(1) * G, G_sin_angle, G.flip(-2))
+        grad_x = rt.flatten(grad_x, -2, -1)
         return grad_x, None
 
 

@@ -54,15 +54,17 @@ class _SameConv1d(Function):
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            weight_minus_one = weight_shape[2] - padding - 1
+            weight_size_difference = weight_shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
-                torch.nn.functional.pad(G, (weight_minus_one, padding)).to(low),
+                torch.nn.functional.pad(G, (weight_size_difference, padding)).to(low),
                 weight.transpose(0, 1).flip(2),
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                torch.nn.functional.pad(input, (padding, weight_minus_one)).to(low),
+                torch.nn.functional.pad(input, (padding, weight_size_difference)).to(
+                    low
+                ),
                 weight_shape,
                 G.to(low),
             )

@@ -42,8 +42,8 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, one_over_query, attn_mask)
+    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    attended = rt.attention(query, key, value, scale, attn_mask)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -93,9 +93,9 @@ class _ScaledDotProductAttention(Function):
                 or ctx.needs_input_grad[1]
                 or ctx.needs_input_grad[2]
             ):
-                one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+                scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
                 grads = rt.attention_backward(
-                    G, query, key, value, output, kept, one_over_query, attn_mask
+                    G, query, key, value, output, kept, scale, attn_mask
                 )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]
@@ -104,10 +104,10 @@ class _ScaledDotProductAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = grads[2]
             if ctx.needs_input_grad[3]:
-                query_key_over_query = (
+                scaled_query_key = (
                     (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
                 )
-                S = query_key_over_query.add_(attn_mask)  # S[*b,i,j]
+                S = scaled_query_key.add_(attn_mask)  # S[*b,i,j]
                 P = torch.softmax(S, -1, out=S)  # P[*b,i,j]
                 grad_P = G @ value.mT  # grad_P[*b,i,j]
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)

@@ -56,18 +56,18 @@ class _SegmentMax(Function):
         reuse = rt.reuse(G)
         valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
         masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
-        data_matches = data == output.index_select(0, masked_segment_ids)
+        data_is_output = data == output.index_select(0, masked_segment_ids)
         spread_segment_ids = rt.unsqueeze(valid_segment_ids, q_axes)
         G_at_segment_ids = G.index_select(0, masked_segment_ids)
         segment_ids_at_segment_ids = rt.index_add_inside(
-            G.new_zeros(output.shape), 0, segment_ids, data_matches.to(G.dtype)
+            G.new_zeros(output.shape), 0, segment_ids, data_is_output.to(G.dtype)
         ).index_select(0, masked_segment_ids)
         guarded_segment_ids = rt.guarded(
             segment_ids_at_segment_ids, spread_segment_ids, 1
         )
         grad_data = rt.keep_where_(
             reuse.div(G_at_segment_ids, guarded_segment_ids),
-            spread_segment_ids & data_matches,
+            spread_segment_ids & data_is_output,
         )
         return grad_data, None, None
 

@@ -35,12 +35,12 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     masked_data = torch.where(
         extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
     )
-    exp_data = reuse.exp(data - masked_data.index_select(0, segment_ids))
+    exp_data_difference = reuse.exp(data - masked_data.index_select(0, segment_ids))
     zeros_like_num_segments = data.new_zeros((num_segments, *data.shape[1:]))
-    exp_data_by_segment_ids = reuse.index_add(
-        zeros_like_num_segments, 0, segment_ids, exp_data
+    data_by_segment_ids = reuse.index_add(
+        zeros_like_num_segments, 0, segment_ids, exp_data_difference
     )
-    lse = reuse.add(masked_data, reuse.log(exp_data_by_segment_ids))
+    lse = reuse.add(masked_data, reuse.log(data_by_segment_ids))
     return reuse.exp(data - lse.index_select(0, segment_ids)).to(dtype)
 
 

@@ -122,7 +122,7 @@ class _SigmoidFocalLoss(Function):
         gamma_nonzero = gamma != 0
         wrong_to_gamma2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            zeros_like_G_with_gamma = (
+            entropy_target = (
                 reuse.mul(
                     reuse.mul(
                         reuse.mul(gamma * entropy, one_minus_probability),
@@ -134,20 +134,17 @@ class _SigmoidFocalLoss(Function):
                 else zeros_like_G
             )
             target_probability = reuse.mul(
-                reuse.add(
-                    reuse.mul(one_minus_target, wrong_to_gamma2),
-                    zeros_like_G_with_gamma,
-                ),
+                reuse.add(reuse.mul(one_minus_target, wrong_to_gamma2), entropy_target),
                 probability,
             )
-            target_wrong = reuse.mul(
+            target_wrong_minus_input = reuse.mul(
                 target * wrong_to_gamma2, reuse.sigmoid(minus_input)
             )
             grad_input = reuse.mul(
-                G * balance, reuse.sub(target_probability, target_wrong)
+                G * balance, reuse.sub(target_probability, target_wrong_minus_input)
             )
         if ctx.needs_input_grad[1]:
-            zeros_like_G_with_balance = (
+            balance_probability = (
                 reuse.mul(
                     reuse.mul(gamma * balance, wrong_to_gamma),
                     1 - reuse.mul(probability, 2),
@@ -156,16 +153,16 @@ class _SigmoidFocalLoss(Function):
                 else zeros_like_G
             )
             alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
-            entropy_alpha_wrong = reuse.mul(
-                entropy, reuse.add(alpha_wrong, zeros_like_G_with_balance)
+            entropy_alpha_wrong_sum = reuse.mul(
+                entropy, reuse.add(alpha_wrong, balance_probability)
             )
-            entropy_plus_balance_wrong = reuse.addcmul(
-                entropy_alpha_wrong,
+            entropy_difference = reuse.addcmul(
+                entropy_alpha_wrong_sum,
                 reuse.mul(balance, input),
                 wrong_to_gamma2,
                 value=-1,
             )
-            grad_target = reuse.mul(entropy_plus_balance_wrong, G)
+            grad_target = reuse.mul(entropy_difference, G)
         return grad_input, grad_target, None, None, None
 
 
@@ -190,10 +187,10 @@ def _sigmoid_focal_loss_tangent(
         * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
         + d_target
     )
-    d_target_plus_d_input = d_target * (
+    d_target_alpha_sum = d_target * (
         (alpha - one_minus_alpha) * entropy - input * balance
     ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
-    d_loss = wrong**gamma * d_target_plus_d_input + (
+    d_loss = wrong**gamma * d_target_alpha_sum + (
         gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
         if gamma != 0
         else d_input.new_zeros(()).expand(d_input.shape)

@@ -40,11 +40,11 @@ def _sliding_window_attention_forward(query, key, value, window):
     query, key, value = rt.cast(low, query, key, value)
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
-    one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
     key_and_query = (positions_of_key <= positions_of_query) & (
         positions_of_query - positions_of_key < window
     )
-    attended = rt.attention(query, key, value, one_over_query, key_and_query)
+    attended = rt.attention(query, key, value, scale, key_and_query)
     output = attended[0]
     kept = attended[1]
     return output, kept
@@ -95,12 +95,12 @@ class _SlidingWindowAttention(Function):
             positions_of_query = rt.positions(query.shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
             positions_of_key = rt.positions(key.shape[-2], G)
-            one_over_query = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             key_and_spread_query = (positions_of_key <= spread_query) & (
                 spread_query - positions_of_key < window
             )
             grads = rt.attention_backward(
-                G, query, key, value, output, kept, one_over_query, key_and_spread_query
+                G, query, key, value, output, kept, scale, key_and_spread_query
             )
             if ctx.needs_input_grad[0]:
                 grad_query = grads[0]

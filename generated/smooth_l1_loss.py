@@ -93,15 +93,19 @@ class _SmoothL1Loss(Function):
         reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if reduction == "mean" else G
         e = input - target  # e[*p]
-        sign_e = (
+        clamped_e_over_beta = (
             reuse.div(reuse.hardtanh(e, -beta, beta), beta)
             if 0 < beta
             else reuse.sign(e)
         )
         if ctx.needs_input_grad[0]:
-            grad_input = G * sign_e if ctx.needs_input_grad[1] else reuse.mul(sign_e, G)
+            grad_input = (
+                G * clamped_e_over_beta
+                if ctx.needs_input_grad[1]
+                else reuse.mul(clamped_e_over_beta, G)
+            )
         if ctx.needs_input_grad[1]:
-            grad_target = reuse.mul(sign_e, -G)
+            grad_target = reuse.mul(clamped_e_over_beta, -G)
         return grad_input, grad_target, None, None
 
 

@@ -63,9 +63,9 @@ class _Std(Function):
             A, deviation, mu, G = rt.widened(A, deviation, mu, G)
             deviation = deviation if keepdim else deviation.unsqueeze(dim)
             G = G if keepdim else G.unsqueeze(dim)
-            G_over_deviation = G / ((A.shape[dim] - correction) * deviation)
+            G_quotient = G / ((A.shape[dim] - correction) * deviation)
             grad_A = rt.keep_where_(
-                (A - mu.unsqueeze(dim)).mul_(G_over_deviation), deviation != 0
+                (A - mu.unsqueeze(dim)).mul_(G_quotient), deviation != 0
             )
             return grad_A, None, None, None
         A, deviation, G = rt.widened(A, deviation, G)
@@ -73,11 +73,11 @@ class _Std(Function):
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)  # mu[*p,*q]
         deviation_nonzero = deviation != 0
-        dim_deviation = (A.shape[dim] - correction) * rt.where(
+        A_size_safe_deviation = (A.shape[dim] - correction) * rt.where(
             deviation_nonzero, deviation, 1
         )
         grad_A = torch.where(
-            deviation_nonzero, G / dim_deviation * (A - mu.unsqueeze(dim)), 0
+            deviation_nonzero, G / A_size_safe_deviation * (A - mu.unsqueeze(dim)), 0
         )
         return grad_A, None, None, None
 

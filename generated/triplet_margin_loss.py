@@ -136,7 +136,7 @@ class _TripletMarginLoss(Function):
         p_nonzero = p != 0
         p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             if first_order:
@@ -146,33 +146,34 @@ class _TripletMarginLoss(Function):
                     torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
                 )
             powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1) ** p_nonzero_minus_one
+                torch.where(p_nonzero_and_near, powers_near, 1)
+                ** inverse_safe_p_minus_one
             )
             if first_order:
                 towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
-                G_powers_near = towards_to_p_minus_one.mul_(
+                G_powers_near_abs_towards = towards_to_p_minus_one.mul_(
                     G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
                 ).mul_(towards.sign_())
             else:
-                G_powers_near = (
+                G_powers_near_abs_towards = (
                     G.unsqueeze(1)
                     * powers_near_to_p_nonzero.unsqueeze(1)
                     * abs_towards_to_p_minus_one
                     * towards.sign()
                 )
-            grad_towards = rt.where(spread_p_nonzero, G_powers_near, 0)
+            grad_towards = rt.where(spread_p_nonzero, G_powers_near_abs_towards, 0)
         if first_order:
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(eps)  # away[n,d]
                 powers_far_to_p_nonzero = (
                     torch.where(p_nonzero_and_near, powers_far, 1)
-                    ** p_nonzero_minus_one
+                    ** inverse_safe_p_minus_one
                 )
-                away_to_p_minus_one = away.abs().pow_(p_minus_one)
-                scaled_away = away_to_p_minus_one.mul_(
+                abs_away_to_p_minus_one = away.abs().pow_(p_minus_one)
+                away_sign_away = abs_away_to_p_minus_one.mul_(
                     (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
                 ).mul_(away.sign_())
-                grad_away = rt.where(spread_p_nonzero, scaled_away, 0)  # grad_away[n,d]
+                grad_away = rt.where(spread_p_nonzero, away_sign_away, 0)
             if ctx.needs_input_grad[0]:
                 grad_anchor = (
                     grad_towards + grad_away
@@ -186,7 +187,7 @@ class _TripletMarginLoss(Function):
                 )
                 powers_far_to_p_nonzero = (
                     torch.where(p_nonzero_and_near, powers_far, 1)
-                    ** p_nonzero_minus_one
+                    ** inverse_safe_p_minus_one
                 ).unsqueeze(1)
                 grad_away = rt.where(
                     spread_p_nonzero,
@@ -230,7 +231,7 @@ def _triplet_margin_loss_tangent(
     p_nonzero = p != 0
     near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
     spread_near = near_and_p_nonzero.unsqueeze(1)
-    p_nonzero_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+    inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
     p_minus_one = p - 1
     sum_of_abs_towards = (
         torch.where(spread_near, abs_towards, 1) ** p_minus_one
@@ -238,10 +239,10 @@ def _triplet_margin_loss_tangent(
         * (d_anchor - d_positive)
     ).sum(1)
     powers_far_to_p_nonzero = (
-        torch.where(near_and_p_nonzero, powers_far, 1) ** p_nonzero_minus_one
+        torch.where(near_and_p_nonzero, powers_far, 1) ** inverse_safe_p_minus_one
     )
     powers_near_abs_towards = (
-        torch.where(near_and_p_nonzero, powers_near, 1) ** p_nonzero_minus_one
+        torch.where(near_and_p_nonzero, powers_near, 1) ** inverse_safe_p_minus_one
         * sum_of_abs_towards
     )
     sum_of_abs_away = (

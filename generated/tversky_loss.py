@@ -105,18 +105,14 @@ class _TverskyLoss(Function):
             one_minus_alpha = 1 - alpha
             G_over_whole = G / whole
             if ctx.needs_input_grad[0]:
-                alpha_minus_G_over_whole = (
-                    one_minus_alpha - beta
-                ) * grad_whole - G_over_whole
-                grad_whole_plus_alpha_target = torch.addcmul(
+                alpha_difference = (one_minus_alpha - beta) * grad_whole - G_over_whole
+                grad_whole_sum = torch.addcmul(
                     rt.unsqueeze(alpha * grad_whole, q_axes),
-                    rt.unsqueeze(alpha_minus_G_over_whole, q_axes),
+                    rt.unsqueeze(alpha_difference, q_axes),
                     target,
                 )
                 grad_input = torch.ops.aten.sigmoid_backward(
-                    grad_whole_plus_alpha_target,
-                    probability,
-                    grad_input=grad_whole_plus_alpha_target,
+                    grad_whole_sum, probability, grad_input=grad_whole_sum
                 )
             if ctx.needs_input_grad[1]:
                 grad_target = (
@@ -137,7 +133,7 @@ class _TverskyLoss(Function):
         grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
         G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
-            grad_whole_minus_G_over_whole = rt.unsqueeze(
+            grad_whole_difference = rt.unsqueeze(
                 (1 - beta) * grad_whole - G_over_whole, q_axes
             )
             grad_whole_target = (
@@ -146,7 +142,7 @@ class _TverskyLoss(Function):
             grad_input = (
                 probability
                 * one_minus_probability
-                * (grad_whole_minus_G_over_whole * target + grad_whole_target)
+                * (grad_whole_difference * target + grad_whole_target)
             )
         if ctx.needs_input_grad[1]:
             grad_target = (

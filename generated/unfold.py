@@ -23,9 +23,9 @@ def _unfold_forward(input, dimension, length, step):
     input = input.reshape(
         (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
     )
-    input_plus_one = (input_shape[len(p_shape)] - length) // step + 1
+    length_sum = (input_shape[len(p_shape)] - length) // step + 1
     return input.unfold(1, length, step).reshape(
-        (*p_shape, input_plus_one, *q_shape, length)
+        (*p_shape, length_sum, *q_shape, length)
     )
 
 

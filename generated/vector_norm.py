@@ -55,37 +55,38 @@ class _VectorNorm(Function):
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        first_order = rt.unrecorded(G)
-        if first_order:
+        if rt.unrecorded(G):
             A, total, G = rt.widened(A, total, G)
-        else:
-            A, G = rt.widened(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
-        if not first_order:
-            abs_A = A.abs()
-            total = (abs_A**ord).sum(dim)  # total[*p,*q]
-        ord_nonzero = ord != 0
-        total_and_ord_nonzero = (total != 0) & ord_nonzero
-        if not first_order:
-            spread_total = total_and_ord_nonzero.unsqueeze(dim)
-            safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
-        total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-        )
-        if first_order:
+            G = G if keepdim else G.unsqueeze(dim)
+            ord_nonzero = ord != 0
+            total_and_ord_nonzero = (total != 0) & ord_nonzero
+            safe_total_to_ord_nonzero = torch.where(
+                total_and_ord_nonzero, total, 1
+            ) ** (rt.ieee_divide(1, ord if ord_nonzero else 1) - 1)
             abs_A_to_ord_G_total = (
-                A.abs().pow_(ord - 1).mul_(G * total_to_ord_nonzero.unsqueeze(dim))
+                A.abs().pow_(ord - 1).mul_(G * safe_total_to_ord_nonzero.unsqueeze(dim))
             )
             grad_A = rt.keep_where_(
                 abs_A_to_ord_G_total.mul_(A.sign()),
                 total_and_ord_nonzero.unsqueeze(dim),
             )
-        else:
-            grad_A = torch.where(
-                spread_total,
-                G * total_to_ord_nonzero.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
-                0,
-            )
+            return grad_A, None, None, None
+        A, G = rt.widened(A, G)
+        G = G if keepdim else G.unsqueeze(dim)
+        abs_A = A.abs()
+        total = (abs_A**ord).sum(dim)  # total[*p,*q]
+        ord_nonzero = ord != 0
+        total_and_ord_nonzero = (total != 0) & ord_nonzero
+        spread_total = total_and_ord_nonzero.unsqueeze(dim)
+        safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
+        safe_total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+        )
+        grad_A = torch.where(
+            spread_total,
+            G * safe_total_to_ord_nonzero.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
+            0,
+        )
         return grad_A, None, None, None
 
 
@@ -97,10 +98,10 @@ def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
     total_and_ord_nonzero = (total != 0) & ord_nonzero
     safe_abs_A = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_A, 1)
     sum_of_d_A = (d_A * safe_abs_A ** (ord - 1) * A.sign()).sum(dim)
-    total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+    safe_total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
         rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
     )
-    d_F = torch.where(total_and_ord_nonzero, total_to_ord_nonzero * sum_of_d_A, 0)
+    d_F = torch.where(total_and_ord_nonzero, safe_total_to_ord_nonzero * sum_of_d_A, 0)
     return d_F.unsqueeze(dim) if keepdim else d_F
 
 

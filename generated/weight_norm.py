@@ -75,9 +75,9 @@ class _WeightNorm(Function):
         sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
         if ctx.needs_input_grad[0]:
             if first_order:
-                sum_of_G_v_over_norm = sum_of_G_v / norm.square().unsqueeze(1)
+                sum_of_G_v_quotient = sum_of_G_v / norm.square().unsqueeze(1)
                 grad_v = (
-                    torch.addcmul(G, sum_of_G_v_over_norm, v, value=-1)
+                    torch.addcmul(G, sum_of_G_v_quotient, v, value=-1)
                     .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
                     .reshape(v_shape)
                 )

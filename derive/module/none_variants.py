@@ -227,13 +227,14 @@ class _VariantBody:
         return made
 
     def _before(self, entries: Sequence[Entry], n: int) -> Iterator[str]:
-        """Yield the tensors computed before line n, those that it reads first."""
+        """Yield the tensors given or computed before line n, those that it reads first."""
         line, needs = entries[n]
         tensors = (e for e in entries[:n] if not (_is_pair(e[0].code) or _may_be_none(e[0].code)))
         earlier = (x.name for x, own in tensors if set(needs) <= set(own))
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
-        yield from (name for name in read if name in made)
+        computed = {e[0].name for e in entries}
+        yield from (name for name in read if name in made or name not in computed)
         yield from (name for name in made if name not in read)
 
     def _wide(self) -> Code | None:

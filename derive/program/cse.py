@@ -374,10 +374,11 @@ def _best_cut(code: Code, length: Callable[[Code], int], asked: set[str]) -> Cod
 
     An operand of a chain of one operator is a part, but not the first few operands together.
     """
-    kept: tuple[Code, ...] = ()
-    if isinstance(code, Conditional) and is_put_off(code.then, asked):
-        # On a line of its own it would repeat the test.
-        kept = (code.then, code.test) if _asks_for_sizes(code.test) else (code.then,)
+    kept = set[Code]()
+    for part in subexpressions(code):
+        if isinstance(part, Conditional) and is_put_off(part.then, asked):
+            # On a line of its own it would repeat the test.
+            kept |= {part.then, part.test} if _asks_for_sizes(part.test) else {part.then}
     parts = [
         c
         for c in _whole_parts(code)

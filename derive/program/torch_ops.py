@@ -387,7 +387,6 @@ _SAID = {
     ),
     "extreme_{3}_by_{2}": "scatter_reduce",
     "{2}_placed": "index_put",
-    "{0}_plus_{1}_{2}": "addmm baddbmm addcmul",
     "spread_{0}": "unsqueeze squeeze expand sum_to_size",
     "transposed_{0}": "transpose permute movedim",
     "reshaped_{0}": "reshape",

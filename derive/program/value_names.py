@@ -34,14 +34,16 @@ from derive.program.torch_ir import (
     names_in,
     operands,
     replaced,
+    subexpressions,
+    text,
 )
 from derive.program.torch_ops import torch_op
 
-_MOST = 20
+_MOST = 25
 """Maximum letters of a name."""
-_MOST_OF_OPERAND = 14
+_MOST_OF_OPERAND = 15
 """Maximum letters of an operation in the name of another."""
-_SHORT = 12
+_SHORT = 14
 """Maximum letters of a generated name in another one."""
 _VAGUE = frozenset("u product top bottom mean some every others".split())
 """Stems of the names of the engine that say what is done, but not to what."""
@@ -98,6 +100,7 @@ class Names:
         self, lines: Sequence[Line], fixed: Iterable[str], numbers: Collection[str]
     ) -> list[Line]:
         """Return the lines; one that only repeats another name is x = x."""
+        lines = self._as_results(lines, {*fixed, *(x.name for x in lines if x.kept)})
         used = {*self.taken, *fixed, *numbers, *(line.name for line in lines)}
         used.update(n for line in lines for n in names_in(line.code))
         new: dict[Code, Code] = {}
@@ -119,6 +122,28 @@ class Names:
             remark = "" if name in varying else self.remarks.get(name, "")
             result.append(replace(line, name=name, code=code, remark=remark))
         return result
+
+    def _as_results(self, lines: Sequence[Line], fixed: Collection[str]) -> list[Line]:
+        """Return the lines with a value named as the result that is only a view or a cast of it."""
+        made = list(lines)
+        for n in range(len(made) - 1, -1, -1):
+            line = made[n]
+            inner = _bare(line.code)
+            while isinstance(inner, FunctionCall) and inner.name == "rt.no_view":
+                inner = _bare(inner.args[0])
+            if line.name not in fixed or not isinstance(inner, Name) or inner is line.code:
+                continue
+            name = inner.id
+            homes = [k for k in range(n) if made[k].name == name]
+            readers = [k for k, x in enumerate(made) if name in names_in(x.code)]
+            between = made[homes[0] : n] if homes else made[:n]
+            met = {line.name for line in between} | {m for x in between for m in names_in(x.code)}
+            alone = len(homes) == 1 and readers == [n] and names_in(line.code).count(name) == 1
+            if alone and self._is_vague(name) and not made[homes[0]].kept and line.name not in met:
+                whole = replaced(line.code, {inner: Name(line.name)})
+                made[homes[0]] = replace(made[homes[0]], name=line.name)
+                made[n] = replace(line, code=whole)
+        return made
 
     def _is_vague(self, name: str) -> bool:
         """True if a generated name does not say what it is."""
@@ -153,6 +178,10 @@ class _Words:
     """The parameters, which are no tensors."""
     short: dict[str, str] = field(default_factory=dict)
     """What stands for a generated name in other names."""
+    scalars: set[str] = field(default_factory=set)
+    """The names of numbers that are made of sizes."""
+    nouns: dict[str, str] = field(default_factory=dict)
+    """What a sum or a difference with a long name is."""
     positions: set[str] = field(default_factory=set)
     """The names of positions along an axis."""
     only_tensors: bool = False
@@ -160,9 +189,13 @@ class _Words:
 
     def add(self, name: str, code: Code) -> None:
         """Note the name of a value."""
-        if _is_position(code):
+        if self._is_position(code):
             self.positions.add(name)
         self.short[name] = name if len(name) <= _SHORT else self.subject(code)
+        self.scalars.update({name} if self._is_size(code) else ())
+        noun = _noun(_plain(_bare(code)))
+        if noun and len(name) > _SHORT:
+            self.nouns[name] = noun
 
     def candidates(self, code: Code) -> Iterator[str]:
         """Yield names for the value of the code, the best first."""
@@ -180,9 +213,24 @@ class _Words:
     def name(self, code: Code) -> str:
         """Return what the value of the code is, as an identifier."""
         made = self.phrase(code)
+        whole = _plain(code)
+        if len(made) > _MOST and isinstance(whole, Binary) and _noun(whole):
+            made = self._with_noun(whole)
         if len(made) > _MOST:
             made = replace(self, only_tensors=True).phrase(code)
         return made
+
+    def whole(self, code: Code) -> str:
+        """Return the word for what a function maps: of a long sum, that it is one."""
+        bare = _bare(code)
+        noun = self.nouns.get(bare.id, "") if isinstance(bare, Name) else _noun(_plain(bare))
+        if isinstance(bare, Name):
+            return noun or self.operand(code)
+        return (
+            noun
+            if noun and len(self.phrase(_plain(bare))) > _MOST_OF_OPERAND
+            else self.operand(code)
+        )
 
     def phrase(self, code: Code) -> str:
         """Return what the operation at the top computes."""
@@ -192,8 +240,10 @@ class _Words:
         match code:
             case Conditional(_, then, Literal() as other) if _number(other) not in ("", "zero"):
                 return f"safe_{self.operand(then)}"
+            case Conditional(Binary("is", _, right), then, other) if right is NONE:
+                return self._chosen(then if other is NONE else other)
             case Conditional(_, then, other):
-                return self.phrase(then if other is NONE or _number(other) else other)
+                return self._chosen(other if then is NONE or _number(then) else then)
             case Binary():
                 return self._operator(code)
             case Unary("-", operand):
@@ -221,6 +271,11 @@ class _Words:
             case Literal(text):
                 return _number(code) or _clean(text.rpartition(".")[2])
         return self.subject(code)
+
+    def _chosen(self, code: Code) -> str:
+        """Return the phrase of the branch that says more, of a view as that of its tensor."""
+        bare = _bare(code)
+        return self.phrase(code if isinstance(bare, Name) else bare)
 
     def operand(self, code: Code) -> str:
         """Return the word for an operand: what it is if that is short, else its first tensor."""
@@ -264,6 +319,14 @@ class _Words:
                 return self._masks(code)
             case "/" if _is_size(right) and _is_sum(left):
                 return f"mean_of_{self.operand(_plain(_bare(left)).parts()[0])}"
+            case "/" if isinstance(left, Literal) and self._is_number(right):
+                return "scale"
+            case "/" if self._is_size(right):
+                return "scale" if self._is_size(left) else f"scaled_{self.operand(left)}"
+            case "/" if _number(left) == "one":
+                return f"inverse_{self.operand(right)}"
+            case "-" if self._is_position(left) and self._is_position(right):
+                return "offsets"
             case "//" if isinstance(right, Name) and right.id.startswith("num_"):
                 return f"size_per_{_clean(right.id)[4:].removesuffix('s')}"
             case "==" | "!=" if self._is_position(left) and self._is_position(right):
@@ -275,9 +338,32 @@ class _Words:
         if op in _MIRRORED and isinstance(left, Literal):
             return self._operator(Binary(_MIRRORED[op], right, left))
         if op in _BESIDE_ZERO and _number(right) == "zero":
-            return f"{self.operand(left)}_{_BESIDE_ZERO[op]}"
+            return f"{self.whole(left)}_{_BESIDE_ZERO[op]}"
+        if _noun(code) and not _number(left) and (self._is_lossy(left) or self._is_lossy(right)):
+            return "length" if self._is_size(code) else self._with_noun(code)
         both = _SIDES.get(op, "{}_{}").format(self.operand(left), self.operand(right))
         return f"{self.operand(left)}_{_ALONE[op]}" if op in _ALONE and len(both) > _SHORT else both
+
+    def _with_noun(self, code: Binary) -> str:
+        """Return the phrase of a sum, difference or quotient by what comes first in it."""
+        made = f"{self.operand(code.left)}_{_noun(code)}"
+        return made if len(made) <= _MOST else f"{self.subject(code)}_{_noun(code)}"
+
+    def _is_lossy(self, code: Code) -> bool:
+        """True if the word for an operand leaves out what is done to its tensor."""
+        bare = _plain(_bare(code))
+        if isinstance(bare, Name):
+            return self.word(bare.id) != _clean(bare.id)
+        if len(self.phrase(bare)) > _MOST_OF_OPERAND:
+            return True
+        return isinstance(bare, MethodCall | FunctionCall) and any(
+            self._is_lossy(part) for part in bare.parts() if any(map(_clean, _values(part)))
+        )
+
+    def _is_size(self, code: Code) -> bool:
+        """True if the code reads sizes alone."""
+        read = all(name in self.scalars or not _clean(name) for name in _values(code))
+        return read and not any(map(self._is_position, subexpressions(code)))
 
     def _product(self, code: Binary) -> str:
         """Return the names of the factors, numbers apart; sizes alone are a count."""
@@ -353,7 +439,7 @@ class _Late:
     code: Code
 
     def __str__(self) -> str:
-        return self.words.operand(self.code)
+        return self.words.whole(self.code)
 
     def __format__(self, spec: Any) -> str:
         return str(self)
@@ -377,6 +463,8 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _TIMES = {"two": "twice", "half": "half", "minus_one": "minus", "minus_two": "minus_twice"}
 _NUMBERS = "zero one two three four five six seven eight nine ten".split()
 _METHODS = {"mul": "*", "add": "+", "sub": "-", "div": "/", "pow": "**"}
+_NOUNS = {"+": "sum", "-": "difference", "/": "quotient"}
+_ADDS = {"addcmul": "*", "addmm": "@", "baddbmm": "@"}
 _CASTS = "to", "detach", "clone", "contiguous"
 
 
@@ -405,6 +493,12 @@ def _plain(code: Code) -> Code:
     match code:
         case MethodCall(obj, name, args) if name.endswith("_"):
             return _plain(MethodCall(obj, name[:-1], args))
+        case FunctionCall("torch.tensordot", (x, y, *_)):
+            return Binary("@", x, y)
+        case MethodCall(x, "addcmul", (a, b, *how)):
+            return _added(x, Binary("*", a, b), how)
+        case FunctionCall(name, (x, a, b, *how)) if _bare_name(name) in _ADDS:
+            return _added(x, Binary(_ADDS[_bare_name(name)], a, b), how)
         case MethodCall(x, "neg") | FunctionCall("torch.neg", (x, *_)):
             return Unary("-", x)
         case MethodCall(x, name, (y,)) if name in _METHODS:
@@ -416,6 +510,17 @@ def _plain(code: Code) -> Code:
         case Binary("or", left, _):
             return _plain(left)
     return code
+
+
+def _added(x: Code, product: Code, how: Sequence[Code]) -> Code:
+    """Return x + product or x - product."""
+    minus = any(isinstance(k, Keyword) and text(k.value).startswith("-") for k in how)
+    return Binary("-" if minus else "+", x, product)
+
+
+def _noun(code: Code) -> str:
+    """Return what a sum, a difference or a quotient is, "" for other code."""
+    return _NOUNS.get(code.op, "") if isinstance(code, Binary) else ""
 
 
 def _bare_name(name: str) -> str:
@@ -438,7 +543,7 @@ def _values(code: Code) -> Iterator[str]:
     """Yield the names of which the code reads elements, what a choice selects before its test."""
     match code:
         case Name(name):
-            yield name
+            yield from () if _is_shape(code) else (name,)
             return
         case Attribute(_, "shape"):
             return

@@ -29,7 +29,7 @@ def kept(*lines: str) -> list[str]:
         (("v = x.sum(1) / n", "r = v.rsqrt()", "y = x * r.unsqueeze(1)"),
          ("v = x.sum(1, keepdim=True) / n", "r = v.rsqrt()", "y = x * r")),
         (("y = (x.squeeze(1) / n).unsqueeze(1)",), ("y = x / n",)),
-        (("y = a.unsqueeze(-1) / b.unsqueeze(-1) / n * x",), ("y = (a / b / n).unsqueeze(-1) * x",)),
+        (("y = a.unsqueeze(-1) / b.unsqueeze(-1) * x",), ("y = (a / b).unsqueeze(-1) * x",)),
         (("m = rt.mean_over(x, s_axes)", "y = x - rt.unsqueeze(m, s_axes)"),
          ("m = rt.mean_over(x, s_axes, keepdim=True)", "y = x - m")),
     ],

@@ -51,6 +51,12 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
         ("x.exp() if gamma != 0 else None", "exp_x"),
         ("math.prod(s_shape)", "s_size"),
         ("x.shape[0] * x.shape[1]", "count"),
+        ("1 / math.sqrt(x.shape[1])", "scale"),
+        ("(x @ y) / math.sqrt(x.shape[1])", "scaled_x_y"),
+        ("torch.addcmul(x, y, z)", "x_plus_y_z"),
+        ("torch.addcmul(x, y, z, value=-1)", "x_minus_y_z"),
+        ("x - (y * z).sum(1).square().log()", "x_difference"),
+        ("x.exp() if gamma != 0 else x.new_zeros(())", "exp_x"),
     ],
 )
 def test_a_value_is_named_after_what_it_is(code, name):
@@ -59,7 +65,7 @@ def test_a_value_is_named_after_what_it_is(code, name):
 
 def test_a_long_name_is_made_of_the_first_tensors():
     made = named("((x_first - x_second) * (y_first + y_second)).exp() + (z_first * z_second).log()")
-    assert made == "x_first_plus_z_first"
+    assert made == "x_first_sum"
 
 
 def test_another_word_comes_before_a_number():
