@@ -19,12 +19,14 @@ from typer.core import TyperGroup
 from derive import __version__, catalog
 from derive.budget import SECONDS, allow
 from derive.command.auditing import audit
-from derive.command.console import print_json, print_note, print_warning, shown
+from derive.command.console import print_json, print_note, print_pages, print_warning, shown
 from derive.command.linting import lint
-from derive.command.options import Json, Limit, Quiet, Style, hush, warn
-from derive.command.project import complete_name, find_project, lines_of, lookup
+from derive.command.options import Json, Limit, Quiet, Style, Watch, hush, warn
+from derive.command.project import complete_name, find_project, lines_of, lookup, project_files
+from derive.command.starting import new
 from derive.command.tracing import read
 from derive.command.verifying import compare, verify
+from derive.command.watching import watch
 from derive.command.writing import check, generate
 from derive.errors import DeriveError, DeriveWarning, VerificationError
 
@@ -213,6 +215,7 @@ def show(
         list[str] | None,
         typer.Option(metavar="n=32", help="With --cost: the size of an index. Repeatable."),
     ] = None,
+    watched: Watch = False,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
 ) -> None:
@@ -241,6 +244,11 @@ def show(
         raise typer.BadParameter("--size requires --cost")
     if passes and (wrt or every or steps or tangent or cost or format_ is not Format.unicode):
         raise typer.BadParameter("--passes shows the whole way to the code: omit other options")
+    if watched:
+        if name is None:
+            raise typer.BadParameter("--watch needs a spec file: give NAME or FILE:NAME")
+        watch(lambda: project_files(Path.cwd(), [name]))
+        return
     # Imported before a spec is read, so that the forked reader has them.
     from derive.api import derivation, source, tangents
     from derive.joint import value_and_grad_source
@@ -262,7 +270,7 @@ def show(
         _print_derivations(op, found, format_, steps)
         return
     if format_ is Format.code and not wrt and not every:
-        typer.echo(source(op, style=style), nl=False)
+        print_pages(source(op, style=style))
         return
     asked = {
         option: names_with_gradient(chosen) if every else wrt or None
@@ -272,7 +280,7 @@ def show(
         asked = {option: wrt for option in asked if _has_all(op, option, wrt)} or asked
     if format_ is Format.code:
         texts = [value_and_grad_source(op, names, option) for option, names in asked.items()]
-        typer.echo("\n\n".join(texts), nl=False)
+        print_pages("\n\n".join(texts))
         return
     derivations = [derivation(op, option, names) for option, names in asked.items()]
     _print_derivations(op, derivations, format_, steps)
@@ -283,10 +291,11 @@ def _print_passes(op: Operation) -> None:
     from derive.api import pass_reports
     from derive.notation.operation import options
 
+    texts = []
     for option, _ in options(op):
-        typer.echo(op.name if option is None else f"{op.name} ({option})")
-        for report in pass_reports(op, option):
-            typer.echo(f"\n{report}")
+        texts.append(op.name if option is None else f"{op.name} ({option})")
+        texts += [f"\n{report}" for report in pass_reports(op, option)]
+    print_pages("\n".join(texts) + "\n")
 
 
 def _print_derivations(
@@ -298,9 +307,9 @@ def _print_derivations(
 
         print_json([as_json(op, d, steps) for d in found])
     elif format_ is Format.latex:
-        typer.echo("\n\n".join(d.latex(steps) for d in found))
+        print_pages("\n\n".join(d.latex(steps) for d in found) + "\n")
     else:
-        typer.echo("\n\n".join(d.text(steps) for d in found))
+        print_pages("\n\n".join(d.text(steps) for d in found) + "\n")
 
 
 def _selected_operation(name: str | None, spec: str | None, limit: float) -> Operation:
@@ -343,7 +352,7 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 
 
-# ---------------------------------- generate, check, verify, compare, audit, lint
+# ---------------------------------- new, generate, check, verify, compare, audit, lint
 
-for command in (generate, check, verify, compare, read, audit, lint):
+for command in (new, generate, check, verify, compare, read, audit, lint):
     app.command()(command)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from shlex import quote
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -20,6 +22,32 @@ _Item = TypeVar("_Item")
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines."""
+    for line in lines:
+        typer.echo(line)
+
+
+def clear() -> None:
+    """Clear the screen if the output is a terminal."""
+    if sys.stdout.isatty():
+        typer.echo("\x1b[2J\x1b[H", nl=False)
+
+
+def print_pages(text: str) -> None:
+    """Print a text; on a terminal that it does not fit, in the pager of the user."""
+    size = get_terminal_size()
+    rows = sum(max(1, -(-len(line) // size.columns)) for line in text.splitlines())
+    if not (sys.stdout.isatty() and sys.stdin.isatty()) or rows < size.lines:
+        typer.echo(text, nl=False)
+        return
+    from pydoc import pager
+
+    # As git does: less ends at once if all fits, leaves the text there, and shows colors.
+    os.environ.setdefault("LESS", "FRX")
+    pager(text)
 
 
 def print_note(text: str) -> None:

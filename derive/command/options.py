@@ -80,6 +80,9 @@ Out = Annotated[
     str | None, typer.Option(metavar="DIR", help="The folder of the generated modules.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Run again whenever a spec file changes, until Ctrl-C.")
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 Limit = Annotated[
     float,

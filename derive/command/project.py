@@ -257,6 +257,20 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
     raise SpecError(f"no operation is called {name}{_nearest(name, meant)}")
 
 
+def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
+    """Return the files that these specs may come from: those that are named, else the project's."""
+    named = [Path(n if Path(n).suffix in SUFFIXES else n.rpartition(":")[0]) for n in names]
+    given = [path for path in named if path.suffix in SUFFIXES or (path.is_dir() and path.name)]
+    if given:
+        return [file for path in given for file in (_files(path) if path.is_dir() else [path])]
+    project = find_project(start)
+    if project is None:
+        raise DeriveError(
+            "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]"
+        )
+    return [project.path, *project.specs]
+
+
 def _all_of(path: Path, limit: float) -> dict[str, ProjectOperation]:
     return {
         op.name: ProjectOperation(op, path)

@@ -30,6 +30,7 @@ from derive.command.options import (
     Specs,
     Standalone,
     Styles,
+    Watch,
     hush,
     need_torch,
     warn,
@@ -41,8 +42,10 @@ from derive.command.project import (
     folder_of,
     lookup,
     operations_of,
+    project_files,
     spec_files,
 )
+from derive.command.watching import watch
 
 if TYPE_CHECKING:
     from derive.command.build import Asked, BuiltModule
@@ -62,11 +65,15 @@ def generate(
     save: Saves = None,
     standalone: Standalone = None,
     style: Styles = None,
+    watched: Watch = False,
     json_: Json = False,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
 ) -> None:
     """Verify the gradients, then write the modules."""
+    if watched:
+        watch(lambda: project_files(Path.cwd(), map(str, specs or ())))
+        return
     from derive.command.modules import files_of, refuse_foreign, write
     from derive.command.transactions import alone
 

@@ -327,7 +327,18 @@ def test_help_has_a_short_name(command):
     assert (short.returncode, short.stdout) == (0, long.stdout)
 
 
-COMMANDS = ("list", "show", "generate", "check", "verify", "compare", "read", "audit", "lint")
+COMMANDS = (
+    "list",
+    "show",
+    "new",
+    "generate",
+    "check",
+    "verify",
+    "compare",
+    "read",
+    "audit",
+    "lint",
+)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)

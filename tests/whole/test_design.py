@@ -44,6 +44,7 @@ NAMED_COMMANDS = (
     "cli",
     "linting",
     "options",
+    "starting",
     "tracing",
     "verifying",
     "writing",

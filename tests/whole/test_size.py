@@ -7,14 +7,14 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 80_200,
+    "derive": 80_300,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_300,
     "derive/check": 4_800,
-    "derive/command": 3_300,
+    "derive/command": 3_500,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
@@ -28,7 +28,7 @@ LIMITS = {
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 63_800,
+    "tests": 63_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
