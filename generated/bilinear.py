@@ -11,8 +11,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -24,17 +22,14 @@ def _bilinear_forward(input1, input2, weight, bias):
     wide = torch.promote_types(low, torch.float32)
     weight, bias = rt.cast(low, weight, bias)
     input1, input2 = rt.cast(wide, input1, input2)
-    b_shape = input1.shape[:-1]
-    input1_shape = input1.shape
-    input2_shape = input2.shape
-    b_size = math.prod(b_shape)
-    input1 = input1.reshape((b_size, input1_shape[-1]))
-    input2 = input2.reshape((b_size, input2_shape[-1]))
-    input1_input2_weight = (input1.unsqueeze(2) * input2.unsqueeze(1)).flatten(1, 2).to(
-        low
-    ) @ weight.flatten(1, 2).mT
-    output = input1_input2_weight if bias is None else input1_input2_weight + bias
-    return rt.no_view(output.reshape((*b_shape, weight.shape[0])))
+    input1_input2 = (
+        (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2, -1).to(low)
+    )
+    return (
+        input1_input2 @ weight.flatten(1, 2).mT
+        if bias is None
+        else input1_input2 @ weight.flatten(1, 2).mT + bias
+    )
 
 
 class _Bilinear(Function):
@@ -44,11 +39,9 @@ class _Bilinear(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input1, input2, weight, bias = inputs
-        b_shape = input1.shape[:-1]
+        b_leading = tuple(range(input1.dim() - 1))
         ctx.low = rt.autocast_product(input1, input2, weight, bias)
-        ctx.b_shape = b_shape
-        ctx.input1_shape = input1.shape
-        ctx.input2_shape = input2.shape
+        ctx.b_leading = b_leading
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
@@ -60,38 +53,31 @@ class _Bilinear(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input1, input2, weight = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        input1_shape = ctx.input1_shape
-        input2_shape = ctx.input2_shape
+        b_leading = ctx.b_leading
         weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = rt.cast(low, weight)[0]
         input1, input2, G = rt.cast(wide, input1, input2, G)
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
-        b_size = math.prod(b_shape)
-        G = G.reshape((b_size, weight_shape[0]))
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            input1 = input1.reshape((b_size, input1_shape[-1]))
-            G_input1 = rt.flatten(G.unsqueeze(2) * input1.unsqueeze(1), 1, 2)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            input2 = input2.reshape((b_size, input2_shape[-1]))
+            G_input1 = G.unsqueeze(-1) * input1.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
             grad_input1 = torch.einsum(
-                "bkj,kij->bi", (G.unsqueeze(2) * input2.unsqueeze(1)).to(low), weight
-            ).reshape(input1_shape)
+                "...kj,kij->...i",
+                (G.unsqueeze(-1) * input2.unsqueeze(-2)).to(low),
+                weight,
+            )
         if ctx.needs_input_grad[1]:
-            grad_input2 = (G_input1.to(low) @ rt.flatten(weight, 0, 1)).reshape(
-                input2_shape
+            grad_input2 = rt.flatten(G_input1, -2, -1).to(low) @ rt.flatten(
+                weight, 0, 1
             )
         if ctx.needs_input_grad[2]:
-            grad_weight = rt.unflatten(
-                G_input1.mT.to(low) @ input2.to(low),
-                0,
-                (weight_shape[0], input1.shape[1]),
+            grad_weight = torch.tensordot(
+                G_input1.to(low), input2.to(low), (b_leading, b_leading)
             )
         if ctx.needs_input_grad[3]:
-            grad_bias = G.sum(0)
+            grad_bias = G.sum_to_size((weight_shape[0],))
         return grad_input1, grad_input2, grad_weight, grad_bias
 
 

@@ -49,18 +49,12 @@ from . import _runtime as rt
 def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
     x, memory, Wq, Wk, Wv, Wo = rt.cast(low, x, memory, Wq, Wk, Wv, Wo)
-    b_shape = x.shape[:-2]
-    x_shape = x.shape
-    memory_shape = memory.shape
-    b_size = math.prod(b_shape)
-    x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
     Q = x @ Wq.mT  # Q[*b,i,d]
     K = memory @ Wk.mT  # K[*b,j,d]
     V = memory @ Wv.mT  # V[*b,j,e]
     attended = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None)
     context = attended[0]  # context[*b,i,e]
-    output = rt.no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+    output = context @ Wo.mT
     kept = attended[1]
     return output, kept, Q, K, V, context
 
@@ -69,19 +63,13 @@ def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
     wide = torch.promote_types(low, torch.float32)
     x, memory, Wq, Wk, Wv, Wo = rt.cast(low, x, memory, Wq, Wk, Wv, Wo)
-    b_shape = x.shape[:-2]
-    x_shape = x.shape
-    memory_shape = memory.shape
-    b_size = math.prod(b_shape)
-    x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
-    memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
     V = memory @ Wv.mT  # V[*b,j,e]
     Q = x @ Wq.mT  # Q[*b,i,d]
     K = memory @ Wk.mT  # K[*b,j,d]
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
-    P = rt.softmax(S, 2)  # P[*b,i,j]
+    P = torch.softmax(S, -1)  # P[*b,i,j]
     context = P.to(low) @ V  # context[*b,i,e]
-    return rt.no_view((context @ Wo.mT).reshape((*b_shape, x_shape[-2], Wo.shape[0])))
+    return context @ Wo.mT
 
 
 class _CrossAttention(Function):
@@ -103,94 +91,89 @@ class _CrossAttention(Function):
         if G is None:
             return (None,) * 6
         x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context = ctx.saved_tensors
-        b_shape = x.shape[:-2]
-        x_shape = x.shape
-        memory_shape = memory.shape
-        Wo_shape = Wo.shape
+        b_leading = tuple(range(x.dim() - 2))
         Wq_shape = Wq.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad
-        needs_flat_memory = needs[3] or needs[4]
         needs_grad_V = needs[1] or needs[4]
-        needs_grad_K = needs[1] or needs[3]
-        needs_grad_Q = needs[0] or needs[2]
-        needs_grad_S = needs_grad_Q or needs_grad_K
+        needs_low_grad_K = needs[1] or needs[3]
+        needs_low_grad_Q = needs[0] or needs[2]
+        needs_grad_S = needs_low_grad_Q or needs_low_grad_K
         needs_V = needs_grad_S or needs[5]
-        needs_grads = needs_grad_Q or needs_grad_K or needs_grad_V
+        needs_grad_context = needs_grad_S or needs_grad_V
         if first_order:
             given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
-        else:
-            x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
-        b_size = math.prod(b_shape)
-        if not first_order:
-            x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
-            memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
-        G = G.reshape((b_size, x_shape[-2], Wo_shape[0]))
-        if not first_order:
-            Q = x @ Wq.mT  # Q[*b,i,d]
-            K = memory @ Wk.mT  # K[*b,j,d]
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq_shape[0])  # S[*b,i,j]
-            P = rt.softmax(S, 2)  # P[*b,i,j]
-        if needs_grads:
-            grad_context = G @ Wo  # grad_context[*b,i,e]
-        if first_order:
-            if needs_grads:
+            if needs_grad_context:
+                grad_context = G @ Wo  # grad_context[*b,i,e]
                 scale = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
                 grads = rt.attention_backward(
                     grad_context, Q, K, V, context, kept, scale, None
                 )
-            if needs_flat_memory:
-                memory = memory.reshape((b_size, memory_shape[-2], memory_shape[-1]))
-                flat_memory = rt.flatten(memory, 0, 1)
-            if needs_grad_Q:
+            if needs_low_grad_Q:
                 grad_Q = grads[0]  # grad_Q[*b,i,d]
-            if needs_grad_K:
+            if needs_low_grad_K:
                 grad_K = grads[1]  # grad_K[*b,j,d]
             if needs_grad_V:
                 grad_V = grads[2]  # grad_V[*b,j,e]
-            if needs[2]:
-                x = x.reshape((b_size, x_shape[-2], x_shape[-1]))
-                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ rt.flatten(x, 0, 1)
             if needs[0]:
-                grad_x = (grad_Q @ Wq).reshape(x_shape)
+                grad_x = grad_Q @ Wq
             if needs[1]:
-                grad_memory = (grad_K @ Wk).add_(grad_V @ Wv).reshape(memory_shape)
+                grad_memory = (grad_K @ Wk).add_(grad_V @ Wv)
+            if needs[2]:
+                grad_Wq = torch.tensordot(
+                    grad_Q, x, ((*b_leading, -2), (*b_leading, -2))
+                )
             if needs[3]:
-                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_memory
+                grad_Wk = torch.tensordot(
+                    grad_K, memory, ((*b_leading, -2), (*b_leading, -2))
+                )
         else:
+            x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
+            Q = x @ Wq.mT  # Q[*b,i,d]
+            K = memory @ Wk.mT  # K[*b,j,d]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq_shape[0])  # S[*b,i,j]
+            P = torch.softmax(S, -1)  # P[*b,i,j]
+            if needs_grad_context:
+                grad_context = G @ Wo  # grad_context[*b,i,e]
             if needs_V:
                 V = memory @ Wv.mT  # V[*b,j,e]
             if needs_grad_S:
                 grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
                 wide_grad_P = grad_P.to(wide)
-                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
-            if needs_grad_Q:
+                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            if needs_low_grad_Q:
                 grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq_shape[0])
-            if needs_grad_K:
+                low_grad_Q = grad_Q.to(low)
+            if needs_low_grad_K:
                 grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq_shape[0])
+                low_grad_K = grad_K.to(low)
             if needs_grad_V:
                 grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]
-            if needs_flat_memory:
-                flat_memory = rt.flatten(memory, 0, 1)
             if needs[0]:
-                grad_x = (grad_Q.to(low) @ Wq).reshape(x_shape)
+                grad_x = low_grad_Q @ Wq
             if needs[1]:
-                grad_memory = (grad_K.to(low) @ Wk + grad_V @ Wv).reshape(memory_shape)
+                grad_memory = low_grad_K @ Wk + grad_V @ Wv
             if needs[2]:
-                grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ rt.flatten(x, 0, 1)
+                grad_Wq = torch.tensordot(
+                    low_grad_Q, x, ((*b_leading, -2), (*b_leading, -2))
+                )
             if needs[3]:
-                grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_memory
+                grad_Wk = torch.tensordot(
+                    low_grad_K, memory, ((*b_leading, -2), (*b_leading, -2))
+                )
         if needs[4]:
-            grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_memory
+            grad_Wv = torch.tensordot(
+                grad_V, memory, ((*b_leading, -2), (*b_leading, -2))
+            )
         if needs[5]:
             if not first_order:
                 context = P.to(low) @ V  # context[*b,i,e]
-            grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
+            grad_Wo = torch.tensordot(G, context, ((*b_leading, -2), (*b_leading, -2)))
         return grad_x, grad_memory, grad_Wq, grad_Wk, grad_Wv, grad_Wo
 
 

@@ -10,8 +10,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -21,11 +19,7 @@ from . import _runtime as rt
 def _linear_forward(input, weight, bias):
     low = rt.autocast_product(input, weight, bias)
     input, weight, bias = rt.cast(low, input, weight, bias)
-    b_shape = input.shape[:-1]
-    input_shape = input.shape
-    input = input.reshape((math.prod(b_shape), input_shape[-1]))
-    output = input @ weight.mT if bias is None else torch.addmm(bias, input, weight.mT)
-    return rt.no_view(output.reshape((*b_shape, weight.shape[0])))
+    return torch.nn.functional.linear(input, weight, bias)
 
 
 class _Linear(Function):
@@ -35,10 +29,9 @@ class _Linear(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, bias = inputs
-        b_shape = input.shape[:-1]
+        b_leading = tuple(range(input.dim() - 1))
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.b_shape = b_shape
-        ctx.input_shape = input.shape
+        ctx.b_leading = b_leading
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -49,21 +42,17 @@ class _Linear(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        b_shape = ctx.b_shape
-        input_shape = ctx.input_shape
+        b_leading = ctx.b_leading
         weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
-        b_size = math.prod(b_shape)
-        G = G.reshape((b_size, weight_shape[0]))
-        if ctx.needs_input_grad[1]:
-            input = input.reshape((b_size, input_shape[-1]))
-            grad_weight = G.mT @ input
         if ctx.needs_input_grad[0]:
-            grad_input = (G @ weight).reshape(input_shape)
+            grad_input = G @ weight
+        if ctx.needs_input_grad[1]:
+            grad_weight = torch.tensordot(G, input, (b_leading, b_leading))
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum(0)
+            grad_bias = G.sum_to_size((weight_shape[0],))
         return grad_input, grad_weight, grad_bias
 
 

@@ -12,8 +12,6 @@ Gradients, where G is the cotangent of D:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -27,14 +25,8 @@ def _mahalanobis_forward(u, v, VI):
     wide = torch.promote_types(low, torch.float32)
     VI = rt.cast(low, VI)[0]
     u, v = rt.cast(wide, u, v)
-    b_shape = u.shape[:-1]
-    u_shape = u.shape
-    b_size = math.prod(b_shape)
-    u = u.reshape((b_size, u_shape[-1]))
-    v = v.reshape((b_size, u_shape[-1]))
     delta = u - v  # delta[*b,k]
-    D = reuse.mul((VI.mT @ delta.mT.to(low)).to(wide), delta.mT).sum(0).sqrt()
-    return rt.no_view(D.reshape((*b_shape,)).to(dtype))
+    return reuse.mul((delta.to(low) @ VI).to(wide), delta).sum(-1).sqrt().to(dtype)
 
 
 class _Mahalanobis(Function):
@@ -54,33 +46,27 @@ class _Mahalanobis(Function):
     @rt.without_autocast
     def backward(ctx, G):
         u, v, VI, D = ctx.saved_tensors
-        b_shape = u.shape[:-1]
-        u_shape = u.shape
-        v_shape = v.shape
+        b_leading = tuple(range(u.dim() - 1))
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
         reuse = rt.reuse(G)
-        b_size = math.prod(b_shape)
-        u = u.reshape((b_size, u_shape[-1]))
-        v = v.reshape((b_size, u_shape[-1]))
-        D = D.reshape((b_size,))
-        G = G.reshape((b_size,))
         delta = u - v  # delta[*b,k]
         low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_delta = reuse.mul(
-                (low_delta @ (VI + VI.mT).to(low)).to(wide),
-                (0.5 * G).unsqueeze(1) / D.unsqueeze(1),
+                (low_delta @ (VI + VI.mT).to(low)).to(wide), (0.5 * G / D).unsqueeze(-1)
             )
         if ctx.needs_input_grad[0]:
-            grad_u = grad_delta.reshape(u_shape)
+            grad_u = grad_delta
         if ctx.needs_input_grad[1]:
-            grad_v = (-grad_delta).reshape(v_shape)
+            grad_v = -grad_delta
         if ctx.needs_input_grad[2]:
-            G_inverse_D_delta = ((G * (1 / D)).unsqueeze(1) * delta).mT.to(low)
-            G_low_delta = G_inverse_D_delta @ low_delta
+            G_inverse_D_delta = ((G * (1 / D)).unsqueeze(-1) * delta).to(low)
+            G_low_delta = torch.tensordot(
+                G_inverse_D_delta, low_delta, (b_leading, b_leading)
+            )
             grad_VI = reuse.mul(G_low_delta.to(wide), 0.5)
         return grad_u, grad_v, grad_VI
 

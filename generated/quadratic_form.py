@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -24,11 +22,7 @@ def _quadratic_form_forward(x, A):
     wide = torch.promote_types(low, torch.float32)
     A = rt.cast(low, A)[0]
     x = rt.cast(wide, x)[0]
-    b_shape = x.shape[:-1]
-    x_shape = x.shape
-    x = x.reshape((math.prod(b_shape), x_shape[-1]))
-    output = reuse.mul((x.to(low) @ A).to(wide), x).sum(1).reshape((*b_shape,))
-    return rt.no_view(output.to(dtype))
+    return reuse.mul((x.to(low) @ A).to(wide), x).sum(-1).to(dtype)
 
 
 class _QuadraticForm(Function):
@@ -45,22 +39,18 @@ class _QuadraticForm(Function):
     @rt.without_autocast
     def backward(ctx, G):
         x, A = ctx.saved_tensors
-        b_shape = x.shape[:-1]
-        x_shape = x.shape
+        b_leading = tuple(range(x.dim() - 1))
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x, A, G = rt.cast(wide, x, A, G)
         grad_x = grad_A = None
-        b_size = math.prod(b_shape)
-        x = x.reshape((b_size, x_shape[-1]))
-        G = G.reshape((b_size,))
         low_x = x.to(low)
         if ctx.needs_input_grad[0]:
-            grad_x = (G.unsqueeze(1) * (low_x @ (A + A.mT).to(low)).to(wide)).reshape(
-                x_shape
-            )
+            grad_x = G.unsqueeze(-1) * (low_x @ (A + A.mT).to(low)).to(wide)
         if ctx.needs_input_grad[1]:
-            grad_A = (G.unsqueeze(1) * x).mT.to(low) @ low_x
+            grad_A = torch.tensordot(
+                (G.unsqueeze(-1) * x).to(low), low_x, (b_leading, b_leading)
+            )
         return grad_x, grad_A
 
 

@@ -10,8 +10,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
@@ -19,19 +17,15 @@ from . import _runtime as rt
 
 
 def _weight_norm_forward(v, g, dim):
-    dtype = rt.autocast_float32(v, g)
+    dtype = rt.promoted(v, g)
     v, g = rt.widened(v, g)
     dim_axis = dim % v.dim()
     p_shape = v.shape[:dim_axis]
     q_shape = v.shape[dim_axis + 1 :]
-    v_shape = v.shape
-    v = v.reshape((math.prod(p_shape), v_shape[len(p_shape)], math.prod(q_shape)))
-    norm = v.square().sum((0, 2)).sqrt()  # norm[k]
-    output = rt.no_view(
-        (g.unsqueeze(1) / norm.unsqueeze(1) * v)
-        .reshape((*p_shape, v_shape[len(p_shape)], *q_shape))
-        .to(dtype),
-    )
+    p_leading = tuple(range(len(p_shape)))
+    q_axes = tuple(range(-len(q_shape), 0))
+    norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
+    output = (rt.unsqueeze(g / norm, q_axes) * v).to(dtype)
     return output, norm
 
 
@@ -48,8 +42,10 @@ class _WeightNorm(Function):
         dim_axis = dim % v.dim()
         p_shape = v.shape[:dim_axis]
         q_shape = v.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
+        p_leading = tuple(range(len(p_shape)))
+        q_axes = tuple(range(-len(q_shape), 0))
+        ctx.p_leading = p_leading
+        ctx.q_axes = q_axes
         ctx.save_for_backward(v, g if ctx.needs_input_grad[0] else None, norm)
 
     @staticmethod
@@ -57,38 +53,27 @@ class _WeightNorm(Function):
         if G is None:
             return (None,) * 3
         v, g, norm = ctx.saved_tensors
-        p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
-        v_shape = v.shape
+        p_leading = ctx.p_leading
+        q_axes = ctx.q_axes
         grad_v = grad_g = None
         first_order = rt.unrecorded(G)
         if first_order:
             v, g, norm, G = rt.widened(v, g, norm, G)
         else:
             v, g, G = rt.widened(v, g, G)
-        p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
-        v = v.reshape((p_size, v_shape[len(p_shape)], q_size))
-        G = G.reshape((p_size, v_shape[len(p_shape)], q_size))
-        if not first_order:
-            norm = v.square().sum((0, 2)).sqrt()  # norm[k]
-        sum_of_G_v = (G * v).sum((0, 2), keepdim=True)
+            norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
+        sum_of_G_v = rt.sum_over(G * v, (*p_leading, *q_axes))
         if ctx.needs_input_grad[0]:
             if first_order:
-                sum_of_G_v_quotient = sum_of_G_v / norm.square().unsqueeze(1)
-                grad_v = (
-                    torch.addcmul(G, sum_of_G_v_quotient, v, value=-1)
-                    .mul_(g.unsqueeze(1) / norm.unsqueeze(1))
-                    .reshape(v_shape)
-                )
+                grad_v = torch.addcmul(
+                    G, rt.unsqueeze(sum_of_G_v / norm.square(), q_axes), v, value=-1
+                ).mul_(rt.unsqueeze(g / norm, q_axes))
             else:
-                grad_v = (
-                    g.unsqueeze(1)
-                    / norm.unsqueeze(1)
-                    * (G - sum_of_G_v / norm.square().unsqueeze(1) * v)
-                ).reshape(v_shape)
+                grad_v = rt.unsqueeze(g / norm, q_axes) * (
+                    G - rt.unsqueeze(sum_of_G_v / norm.square(), q_axes) * v
+                )
         if ctx.needs_input_grad[1]:
-            grad_g = sum_of_G_v.squeeze((0, 2)) / norm
+            grad_g = sum_of_G_v / norm
         return grad_v, grad_g, None
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from derive.program.cse import VALUE, Line, cut, numbered
 from derive.program.dataflow import Aliases, Memory, Owner, read_parts
-from derive.program.gemm_fusion import note_groups, product_added
+from derive.program.gemm_fusion import note_groups, product_added, without_test
 from derive.program.gradient_predication import Needs, any_wanted
 from derive.program.none_specialization import has_choice
 from derive.program.shape_rules import Shape
@@ -179,7 +179,8 @@ class InPlaceWriter:
                 self.saved = replace(self.saved, certain=certain)
                 two = self._made_of(other, [w for w, x in holds if x is not True], False)
                 self.saved = replace(self.saved, certain=min(first, self.saved.certain))
-                return Conditional(test, one[0], two[0]), self._aliases.either(code, one[1], two[1])
+                chosen = without_test(Conditional(test, one[0], two[0]))
+                return chosen, self._aliases.either(code, one[1], two[1])
         if not (read_parts(code) or torch_op(code).makes):
             return code, self._aliases.of(code)
         match code:
@@ -252,6 +253,8 @@ class InPlaceWriter:
             return None
         for w in worlds:
             sides = self._shape(w, made.left), self._shape(w, made.right)
+            if made.grouped and len(self._shape(w, made.addend) or ()) != 1:
+                return None
             if not made.fits(*sides) or self._shape(w, made.product) != self._shape(w, code):
                 return None
         if not all(self._is_float(x, worlds) for x in (made.addend, made.left, made.right)):

@@ -45,6 +45,10 @@ def tensordot(result: Shape, a: Shape, b: Shape, _: Any) -> Poly:
     return scale(elements(max(a, b, key=len)), 2)
 
 
+def linear(result: Shape, x: Shape, *_: Any) -> Poly:
+    return matmul(result, x, x)
+
+
 def einsum(result: Shape, equation: str, *operands: Shape) -> Poly:
     return scale(elements(shape_rules.einsum_sizes(equation, *operands).values()), 2)
 

@@ -1,6 +1,7 @@
 """Fuses the addition of a tensor into a matrix product: one call in place of three passes.
 
     C + A @ B          torch.addmm(C, A, B)             two axes each, three: baddbmm
+    c + A @ W.mT       torch.nn.functional.linear(A, W, c)    A with a group of axes
     b*C + a*(A @ B)    rt.addmm(C, A, B, b, a)    numbers, which may be 0
 
 torch does not read a tensor whose factor is 0, so that a nan in it is lost: 0*nan is nan. It also
@@ -16,8 +17,11 @@ from dataclasses import dataclass
 from derive.program.cse import Line
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
+    NONE,
+    Attribute,
     Binary,
     Code,
+    Conditional,
     FunctionCall,
     Literal,
     MethodCall,
@@ -41,6 +45,8 @@ class ProductAdded:
     right: Code
     factor: Code
     cast: tuple[Code, ...] = ()
+    grouped: bool = False
+    """True if the left side has a group of axes."""
 
     @property
     def is_plain(self) -> bool:
@@ -60,13 +66,16 @@ class ProductAdded:
 
     def call(self, total: Code, left: Code, right: Code, axes: int) -> Code:
         """Return the fused call on these operands."""
+        if self.grouped:
+            assert isinstance(right, Attribute), "not the transpose of a matrix"
+            return FunctionCall("torch.nn.functional.linear", (left, right.obj, total))
         if self.is_plain:
             return FunctionCall(ADDED_PRODUCTS[axes], (total, left, right))
         return FunctionCall("rt.addmm", (total, left, right, self.scale, self.factor))
 
     def over(self, total: Code, left: Code, right: Code, axes: int) -> Code | None:
         """Return the call that overwrites the total, or None with factors or a cast."""
-        if not self.is_plain:
+        if not self.is_plain or self.grouped:
             return None
         return MethodCall(total, f"{ADDED_PRODUCTS[axes].removeprefix('torch.')}_", (left, right))
 
@@ -90,7 +99,11 @@ def product_added(
                 pass
             case _:
                 continue
-        if has_groups(product, grouped):
+        if has_groups(part, grouped):
+            made = ProductAdded(addend, scale, left, right, factor, cast, grouped=True)
+            transposed = isinstance(right, Attribute) and right.name == "mT"
+            if transposed and made.is_plain and not has_groups(Binary("+", addend, right), grouped):
+                return made
             continue
         # A cast needs a choice at run time, which pays off only with factors.
         if not cast or factor is not _ONE or scale is not _ONE:
@@ -105,6 +118,18 @@ def _split_factor(code: Code, numbers: Collection[str]) -> tuple[Code, Code]:
             if isinstance(factor, Literal) or factor.id in numbers:
                 return factor, rest
     return _ONE, code
+
+
+def without_test(code: Code) -> Code:
+    """Return linear(A, W, c) for A @ W.mT if c is None else linear(A, W, c)."""
+    match code:
+        case Conditional(
+            Binary("is", c, none),
+            Binary("@", x, Attribute(w, "mT")),
+            FunctionCall("torch.nn.functional.linear", args) as call,
+        ) if none is NONE and args == (x, w, c):
+            return call
+    return code
 
 
 def has_groups(code: Code, grouped: Collection[str]) -> bool:

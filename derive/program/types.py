@@ -351,6 +351,8 @@ def _builtin_value(name: str, args: tuple[Any, ...]) -> Any:
     match name, args:
         case "len", (tuple() as shape,):
             return constant(len(shape))
+        case "range", (stop,) if isinstance(stop, Poly):
+            return tuple(map(constant, range(number(stop))))
         case "range", (start, stop) if isinstance(start, Poly) and isinstance(stop, Poly):
             return tuple(map(constant, range(number(start), number(stop))))
         case "tuple", (tuple() as items,):

@@ -29,6 +29,7 @@ CALLED = {
     **{f"conv{n}d_{of}": getattr(grad, f"conv{n}d_{of}") for of in ("input", "weight")
        for n in (1, 2, 3)},
     "pad": functional.pad,
+    "linear": functional.linear,
     "rt.unsqueeze": lambda x, axes: x[(..., *(None,) * len(axes))],
     "glu": functional.glu,
 }  # fmt: skip
@@ -81,6 +82,7 @@ SAMPLES = [
     ("new_full", (x(2), (3,), 7), {}),
     ("arange", (7,), {}),
     ("einsum", ("bij,jk->bik", x(2, 3, 5), x(5, 7)), {}),
+    ("linear", (x(2, 3, 5), x(7, 5), x(7)), {}),
     ("rt.unsqueeze", (x(2, 3), (-2, -1)), {}),
     ("tensordot", (x(2, 3, 5), x(3, 5), 2), {}),
     ("tensordot", (x(2, 3, 5), x(3), ((1,), (0,))), {}),

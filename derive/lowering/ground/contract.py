@@ -136,7 +136,7 @@ def _contract_operands(
     if in_a <= in_b or in_b <= in_a:
         whole = elementwise_product(frame, a, b, layout)
         return _sum_out(frame, whole, shared, rank)
-    return _einsum(frame, a, b, shared, layout)
+    return _tensordot(frame, a, b, shared, layout) or _einsum(frame, a, b, shared, layout)
 
 
 def _is_weighted_sum(a: Value, b: Value) -> bool:
@@ -295,6 +295,21 @@ def _merge_run(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
 def _with_run_index(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
     """Return the indices with the run replaced by its merged index."""
     return [_run_index(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
+
+
+def _tensordot(
+    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+) -> Value | None:
+    """Return the product over a group, of tensors that have no other axis in common."""
+    rest = [[i for i in x.axes if i not in shared] for x in (a, b)]
+    result = [i for i in layout if i not in shared]
+    if result != [*rest[0], *rest[1]]:
+        a, b, rest = b, a, rest[::-1]
+    if not any(i.group for i in shared) or result != [*rest[0], *rest[1]]:
+        return None
+    places = ([x.axes.index(i) for i in shared] for x in (a, b))
+    dims = Tuple(tuple(frame.positions(x.axes, n) for x, n in zip((a, b), places, strict=True)))
+    return Value(FunctionCall("torch.tensordot", (a.code, b.code, dims)), tuple(result))
 
 
 def _einsum(

@@ -42,13 +42,13 @@ from derive.program.torch_ir import (
     text,
 )
 
-_AXES = "<axes>"
-"""A call that stands for the positions of a group at the end."""
+_AXES, _LEADING = "<axes>", "<leading>"
+"""Calls that stand for the positions of a group at the end, and at the beginning."""
 
 
 @dataclass(frozen=True)
 class GroupAxesFrame(Frame):
-    """Positions of groups too, where they are the last axes."""
+    """Positions of groups too, where they are the first or the last axes."""
 
     def positions(self, axes: Axes, which: Sequence[int]) -> Code:
         """Return one position, or a tuple of several; those of a group count from the end."""
@@ -63,16 +63,17 @@ class GroupAxesFrame(Frame):
         i = axes[n]
         if i is None or not i.group:
             return self.position(axes, n)
-        if n != len(axes) - 1:
-            raise NeedsFlatGroups("a reduction over a group that is not last")
-        return FunctionCall(_AXES, (Dim(i.extent),))
+        if n and n != len(axes) - 1:
+            raise NeedsFlatGroups("a reduction over a group that is neither first nor last")
+        return FunctionCall(_AXES if n else _LEADING, (Dim(i.extent),))
 
     def reduce(
         self, value: Value, name: str, which: Sequence[int], keepdim: bool, kind: Kind
     ) -> Value:
         """Return value.name(dims); a group may have no axes, where torch would reduce all."""
         alone = which and all(is_group(value.axes[n]) for n in which)
-        if not alone or len(which) == len(value.axes) or list(which) == list(range(len(which))):
+        leading = name == "sum" and list(which) == list(range(len(which)))
+        if not alone or len(which) == len(value.axes) or leading:
             if any(is_group(value.axes[n]) for n in which) and not REDUCTIONS[name].any_axes:
                 raise NeedsFlatGroups("a reduction over one axis")
             return super().reduce(value, name, which, keepdim, kind)
@@ -135,7 +136,7 @@ _EINSUM = "<einsum>"
 
 
 def _is_axes(code: Code) -> bool:
-    return isinstance(code, FunctionCall) and code.name == _AXES
+    return isinstance(code, FunctionCall) and code.name in (_AXES, _LEADING)
 
 
 def named_later(code: Code) -> Code | None:
@@ -143,6 +144,8 @@ def named_later(code: Code) -> Code | None:
     match code:
         case FunctionCall(name, (Dim(extent),)) if name == _AXES:
             return Name(f"{extent}_axes")
+        case FunctionCall(name, (Dim(extent),)) if name == _LEADING:
+            return Name(f"{extent}_leading")
         case FunctionCall(name, sides) if name == _EINSUM:
             return Literal(f'"{_equation(sides)}"')
     return None
@@ -170,6 +173,8 @@ def axes_lines(shapes: Sequence[Line]) -> list[Line]:
         group, rank = line.name.removesuffix("_shape"), _rank(line)
         span = FunctionCall("range", (_negative(rank), literal(0)))
         made.append(Line(f"{group}_axes", FunctionCall("tuple", (span,))))
+        first = FunctionCall("range", (rank,))
+        made.append(Line(f"{group}_leading", FunctionCall("tuple", (first,))))
     return made
 
 
