@@ -296,7 +296,10 @@ _ROWS = (
         *("tensordot", shape_rules.tensordot, flop_rules.tensordot),
         **{"contracts": True, "exact": (2,), "alias": Alias.FRESH_VIEW},
     ),
-    _fresh(*("linear", shape_rules.linear, flop_rules.linear), contracts=True, absent=((2, 0),)),
+    _fresh(
+        *("linear", shape_rules.linear, flop_rules.linear),
+        **{"contracts": True, "absent": ((2, 0),), "alias": Alias.FRESH_VIEW},
+    ),
     _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     *_window_ops(),

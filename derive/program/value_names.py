@@ -184,11 +184,14 @@ class _Words:
     """What a sum or a difference with a long name is."""
     positions: set[str] = field(default_factory=set)
     """The names of positions along an axis."""
+    known: dict[tuple[Code, bool], str] = field(default_factory=dict)
+    """The phrases of code, until another name is known."""
     only_tensors: bool = False
     """True if each operand is named by its first tensor."""
 
     def add(self, name: str, code: Code) -> None:
         """Note the name of a value."""
+        self.known.clear()
         if self._is_position(code):
             self.positions.add(name)
         self.short[name] = name if len(name) <= _SHORT else self.subject(code)
@@ -234,6 +237,12 @@ class _Words:
 
     def phrase(self, code: Code) -> str:
         """Return what the operation at the top computes."""
+        key = code, self.only_tensors
+        if key not in self.known:
+            self.known[key] = self._phrase(code)
+        return self.known[key]
+
+    def _phrase(self, code: Code) -> str:
         if isinstance(code, Binary) and code.op == "or" and isinstance(code.right, Literal):
             return f"safe_{self.operand(code.left)}"
         code = _plain(code)
@@ -346,7 +355,8 @@ class _Words:
 
     def _with_noun(self, code: Binary) -> str:
         """Return the phrase of a sum, difference or quotient by what comes first in it."""
-        made = f"{self.operand(code.left)}_{_noun(code)}"
+        first = next(iter(operands(code, "+"))) if code.op == "+" else code.left
+        made = f"{self.operand(first)}_{_noun(code)}"
         return made if len(made) <= _MOST else f"{self.subject(code)}_{_noun(code)}"
 
     def _is_lossy(self, code: Code) -> bool:

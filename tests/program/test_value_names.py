@@ -68,6 +68,11 @@ def test_a_long_name_is_made_of_the_first_tensors():
     assert made == "x_first_sum"
 
 
+def test_a_long_chain_is_named_in_time():
+    total = " + ".join(f"x{n}.square().sum(1).exp() * {'y' * n}" for n in range(1, 40))
+    assert named(f"({total}).exp()") == "exp_exp_x1_y_sum"
+
+
 def test_another_word_comes_before_a_number():
     lines = [Line(f"{VALUE}{n}", torch_code(c), kept=False) for n, c in enumerate(["x - mu"] * 3)]
     assert [line.name for line in Names().in_lines(lines)] == [
