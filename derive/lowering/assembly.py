@@ -185,7 +185,7 @@ def share_subexpressions(body: Body) -> Body:
 
 @as_pass
 def name_group_axes(body: Body) -> Body:
-    """The axes of a group, and the letters of an einsum, have the names of the user."""
+    """The axes of a group have the name that the user gave it."""
     lines = (
         replace(line, code=substitution.replace(line.code, named_later)) for line in body.lines
     )

@@ -179,8 +179,8 @@ class InPlaceWriter:
                 self.saved = replace(self.saved, certain=certain)
                 two = self._made_of(other, [w for w, x in holds if x is not True], False)
                 self.saved = replace(self.saved, certain=min(first, self.saved.certain))
-                chosen = without_test(Conditional(test, one[0], two[0]))
-                return chosen, self._aliases.either(code, one[1], two[1])
+                whole = without_test(Conditional(test, one[0], two[0]))
+                return whole, self._aliases.either(code, one[1], two[1])
         if not (read_parts(code) or torch_op(code).makes):
             return code, self._aliases.of(code)
         match code:

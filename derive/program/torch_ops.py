@@ -292,13 +292,15 @@ _ROWS = (
     ),
     _moves("full", shape_rules.single, makes=True),
     _fresh("einsum", shape_rules.einsum, flop_rules.einsum, contracts=True, alias=Alias.FRESH_VIEW),
-    _fresh(
-        *("tensordot", shape_rules.tensordot, flop_rules.tensordot),
-        **{"contracts": True, "exact": (2,), "alias": Alias.FRESH_VIEW},
+    replace(
+        _fresh("tensordot", shape_rules.tensordot, flop_rules.tensordot, contracts=True),
+        exact=(2,),
+        alias=Alias.FRESH_VIEW,
     ),
-    _fresh(
-        *("linear", shape_rules.linear, flop_rules.linear),
-        **{"contracts": True, "absent": ((2, 0),), "alias": Alias.FRESH_VIEW},
+    replace(
+        _fresh("linear", shape_rules.linear, flop_rules.linear, contracts=True),
+        absent=((2, 0),),
+        alias=Alias.FRESH_VIEW,
     ),
     _fresh("addmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),
     _fresh("baddbmm", shape_rules.addmm, flop_rules.addmm, contracts=True, over="out"),

@@ -13,15 +13,7 @@ from dataclasses import dataclass
 
 from derive.algebra.expr import Index
 from derive.algebra.reductions import REDUCTIONS
-from derive.lowering.ground.value import (
-    Axes,
-    Frame,
-    NeedsFlatGroups,
-    Value,
-    axis_size,
-    is_group,
-    unit_group,
-)
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, Value, is_group, unit_group
 from derive.notation.operation import Kind
 from derive.program.cse import Line
 from derive.program.torch_ir import (
@@ -30,8 +22,6 @@ from derive.program.torch_ir import (
     Code,
     Dim,
     FunctionCall,
-    Keyword,
-    Literal,
     MethodCall,
     Name,
     Slice,
@@ -120,20 +110,6 @@ class ReadableFrame(MeansFrame):
         code = FunctionCall("_indexed", (value.code, index.code))
         return Value(code, (*index.axes, *value.axes[1:]), value.kind)
 
-    def einsum_equation(self, sides: Sequence[Sequence[Index]], layout: Sequence[Index]) -> Code:
-        """Return the equation as indices, whose letters are known later."""
-
-        def listed(indices: Sequence[Index]) -> Code:
-            return Tuple(tuple(Keyword(i.name, axis_size(i)) for i in indices))
-
-        if sum(1 for i in layout if i.group) > 1:
-            raise NeedsFlatGroups("einsum over groups")
-        return FunctionCall(_EINSUM, tuple(map(listed, sides)))
-
-
-_EINSUM = "<einsum>"
-"""A call that stands for the equation of an einsum: the indices of each operand and the result."""
-
 
 def _is_axes(code: Code) -> bool:
     return isinstance(code, FunctionCall) and code.name in (_AXES, _LEADING)
@@ -146,24 +122,7 @@ def named_later(code: Code) -> Code | None:
             return Name(f"{extent}_axes")
         case FunctionCall(name, (Dim(extent),)) if name == _LEADING:
             return Name(f"{extent}_leading")
-        case FunctionCall(name, sides) if name == _EINSUM:
-            return Literal(f'"{_equation(sides)}"')
     return None
-
-
-def _equation(sides: Sequence[Code]) -> str:
-    """Return an einsum equation in the letters of the extents, or others where those are taken."""
-    indices = [[k for k in side.parts() if isinstance(k, Keyword)] for side in sides]
-    every = {k.name: k.value for side in indices for k in side}
-    own = {name: size.extent for name, size in every.items() if isinstance(size, Dim)}
-    letters = {name: "..." for name in every if name not in own}
-    for name, extent in own.items():
-        if len(extent) == 1 and extent.isascii() and extent not in letters.values():
-            letters[name] = extent
-    free = (x for x in "abcdefghijklmnopqrstuvwxyz" if x not in own.values())
-    letters = {name: letters.get(name) or next(free) for name in every}
-    *operands, result = ("".join(letters[k.name] for k in side) for side in indices)
-    return f"{','.join(operands)}->{result}"
 
 
 def axes_lines(shapes: Sequence[Line]) -> list[Line]:
