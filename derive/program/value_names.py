@@ -141,7 +141,7 @@ class Names:
             alone = len(homes) == 1 and readers == [n] and names_in(line.code).count(name) == 1
             if alone and self._is_vague(name) and not made[homes[0]].kept and line.name not in met:
                 whole = replaced(line.code, {inner: Name(line.name)})
-                made[homes[0]] = replace(made[homes[0]], name=line.name)
+                made[homes[0]] = replace(made[homes[0]], name=line.name, kept=True)
                 made[n] = replace(line, code=whole)
         return made
 

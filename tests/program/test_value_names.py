@@ -68,6 +68,19 @@ def test_a_long_name_is_made_of_the_first_tensors():
     assert made == "x_first_sum"
 
 
+@pytest.mark.parametrize("result", ["y", "grad_x1"])
+def test_a_value_of_which_the_result_is_a_view_has_its_name(result):
+    lines = [
+        Line(VALUE, torch_code("a * b"), kept=False),
+        Line(result, torch_code(f"{VALUE}.permute(1, 0).to(low)")),
+    ]
+    made = Names().in_lines(lines, [result])
+    assert [f"{line.name} = {text(line.code)}" for line in made] == [
+        f"{result} = a * b",
+        f"{result} = {result}.permute(1, 0).to(low)",
+    ]
+
+
 def test_a_long_chain_is_named_in_time():
     total = " + ".join(f"x{n}.square().sum(1).exp() * {'y' * n}" for n in range(1, 40))
     assert named(f"({total}).exp()") == "exp_exp_x1_y_sum"

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 80_300,
+    "derive": 80_700,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
