@@ -2,8 +2,9 @@
 
     from . import _runtime as rt
 
-A private name of torch is read once, in the first section, with what is done where a
-version of torch lacks it. Run on torch 2.13; the public names exist since torch 2.7.
+The first section reads the private names of torch that a version may lack, with what is
+done without them. Private kernels of torch are called by their names where they are
+needed, and must be there. Run on torch 2.13; the public names exist since torch 2.7.
 """
 # mypy: ignore-errors
 
@@ -13,7 +14,7 @@ import math
 import torch
 from torch.autograd import Function, forward_ad
 
-# Private names of torch, each once; where a version lacks one, what follows is slower and right.
+# Private names of torch that a version may lack; without one, code is slower or raises.
 
 _transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)

@@ -13,9 +13,7 @@ Gradients, where G is the cotangent of output:
     grad_value[*b,h,j,e] = Σᵢ G[*b,h,i,e]·P[*b,h,i,j]
     grad_slopes[h] = Σ[*b,i,j] grad_S[*b,h,i,j]·(j − i)
 
-Fused kernels of torch, with the equation that each computes:
-
-    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
+Fused kernels of torch: softmax backward.
 """
 # mypy: ignore-errors
 

@@ -12,18 +12,7 @@ Gradients, where G is the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
 
-Fused kernels of torch, with the equation that each computes:
-
-    masked attention:
-        s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d])
-        lse[*b,i] = logsumexp[j | m[*b,i,j]](s[*b,i,j])
-        y[*b,i,e] = sum[j | m[*b,i,j]](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
-    masked attention backward:
-        p[*b,i,j] = [m[*b,i,j]]*exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) - lse[*b,i])
-        ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e]))
-        dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
-        dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
-        dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
+Fused kernels of torch: masked attention; masked attention backward.
 """
 # mypy: ignore-errors
 

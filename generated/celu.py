@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, exp(input[*p]/alpha))
 
-Fused kernels of torch, with the equation that each computes:
-
-    celu: y = where(x > 0, x, alpha*expm1(x/alpha))
-    celu backward: dx = g*where(x > 0, 1, exp(x/alpha))
+Fused kernels of torch: celu; celu backward.
 """
 # mypy: ignore-errors
 

@@ -35,9 +35,7 @@ Gradients, where G is the cotangent of loss:
     grad_bngain[o,j] = Σₙ grad_hpreact[n,j]·bnraw[n,j]
     grad_bnbias[o,j] = Σₙ grad_hpreact[n,j]
 
-Fused kernels of torch, with the equation that each computes:
-
-    tanh backward: dx = g*(1 - y**2)
+Fused kernels of torch: tanh backward.
 """
 # mypy: ignore-errors
 

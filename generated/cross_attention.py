@@ -23,18 +23,7 @@ Gradients, where G is the cotangent of output:
     grad_Wv[e,l] = Σ[*b,j] grad_V[*b,j,e]·memory[*b,j,l]
     grad_Wo[c,e] = Σ[*b,i] G[*b,i,c]·context[*b,i,e]
 
-Fused kernels of torch, with the equation that each computes:
-
-    attention:
-        s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j]
-        lse[*b,i] = logsumexp[j](s[*b,i,j])
-        y[*b,i,e] = sum[j](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
-    attention backward:
-        p[*b,i,j] = exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j] - lse[*b,i])
-        ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e]))
-        dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
-        dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
-        dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
+Fused kernels of torch: attention; attention backward.
 """
 # mypy: ignore-errors
 

@@ -26,9 +26,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_target[n,c,*q] = −(1 − label_smoothing)·G[n,*q]·weight[c]·F[n,c,*q]
     grad_weight[c] = −Σ[n,*q] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
 
-Fused kernels of torch, with the equation that each computes:
-
-    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
+Fused kernels of torch: log_softmax backward.
 """
 # mypy: ignore-errors
 

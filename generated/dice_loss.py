@@ -25,9 +25,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(grad_both[n] − 2·G[n]·target[n,*q]/(both[n] + smooth))
     grad_target[n,*q] = grad_both[n] − 2·G[n]·probability[n,*q]/(both[n] + smooth)
 
-Fused kernels of torch, with the equation that each computes:
-
-    sigmoid backward: dx = g*y*(1 - y)
+Fused kernels of torch: sigmoid backward.
 """
 # mypy: ignore-errors
 

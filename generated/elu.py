@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, alpha·exp(input[*p]))
 
-Fused kernels of torch, with the equation that each computes:
-
-    elu: y = where(x > 0, x, alpha*expm1(x))
-    elu backward: dx = g*where(x > 0, 1, alpha*exp(x))
+Fused kernels of torch: elu; elu backward.
 """
 # mypy: ignore-errors
 

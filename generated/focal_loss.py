@@ -41,9 +41,7 @@ the tangent of weight:
 
     d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]) − d_input[n,target[n,*q],*q])) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
-Fused kernels of torch, with the equation that each computes:
-
-    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
+Fused kernels of torch: log_softmax backward.
 """
 # mypy: ignore-errors
 

@@ -7,10 +7,7 @@ Gradients, where G is the cotangent of output:
     grad_input[*p] = G[*p]·gate[*p]·(1 + erf(gate[*p]/√2))/2
     grad_gate[*p] = G[*p]·input[*p]·(√(2/π)·gate[*p]·exp(−gate[*p]²/2) + 1 + erf(gate[*p]/√2))/2
 
-Fused kernels of torch, with the equation that each computes:
-
-    gelu: y = x*(1 + erf(x/sqrt(2)))/2
-    gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
+Fused kernels of torch: gelu; gelu backward.
 """
 # mypy: ignore-errors
 

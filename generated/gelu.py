@@ -12,14 +12,7 @@ Gradients for approximate="tanh", where G is the cotangent of approximation:
 
     grad_input[*p] = G[*p]·(√(2/π)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²) + (1 + tanh(inner[*p]))/2)
 
-Fused kernels of torch, with the equation that each computes:
-
-    gelu: y = x*(1 + erf(x/sqrt(2)))/2
-    gelu backward: dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))
-    gelu (tanh): y = x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))/2
-    gelu (tanh) backward:
-        u = sqrt(2/pi)*(x + 0.044715*x**3)
-        dx = g*((1 + tanh(u))/2 + x*(1 - tanh(u)**2)*sqrt(2/pi)*(1 + 3*0.044715*x**2)/2)
+Fused kernels of torch: gelu; gelu backward; gelu (tanh); gelu (tanh) backward.
 """
 # mypy: ignore-errors
 

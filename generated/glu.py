@@ -12,12 +12,7 @@ Tangents, where d_input is the tangent of input:
 
     d_output[*p,k,*q] = d_input[*p,(0 k),*q]·sigmoid(halves[*p,1,k,*q]) + d_input[*p,(1 k),*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
 
-Fused kernels of torch, with the equation that each computes:
-
-    glu: y = x[0]*sigmoid(x[1])
-    glu backward:
-        a = sigmoid(x[1])
-        dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))
+Fused kernels of torch: glu; glu backward.
 """
 # mypy: ignore-errors
 

@@ -20,10 +20,7 @@ where
 
     lse[n,h] = logsumexp[k | target[k] = n](a[k,h])
 
-Fused kernels of torch, with the equation that each computes:
-
-    leaky_relu: y = where(x > 0, x, slope*x)
-    leaky_relu backward: dx = g*where(x > 0, 1, slope)
+Fused kernels of torch: leaky_relu; leaky_relu backward.
 """
 # mypy: ignore-errors
 

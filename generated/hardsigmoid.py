@@ -10,10 +10,7 @@ Tangents, where d_input is the tangent of input:
 
     d_output[*p] = [−3 < input[*p] < 3]·d_input[*p]/6
 
-Fused kernels of torch, with the equation that each computes:
-
-    hardsigmoid: y = where(x <= -3, 0, where(x >= 3, 1, (x + 3)/6))
-    hardtanh backward: dx = where(x <= low, 0, where(x >= high, 0, g))
+Fused kernels of torch: hardsigmoid; hardtanh backward.
 """
 # mypy: ignore-errors
 

@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [input[*p] > −3]·G[*p]·where(input[*p] ≥ 3, 1, 1/2 + input[*p]/3)
 
-Fused kernels of torch, with the equation that each computes:
-
-    hardswish: y = where(x <= -3, 0, where(x >= 3, x, x*(x + 3)/6))
-    hardswish backward: dx = g*where(x <= -3, 0, where(x >= 3, 1, x/3 + 1/2))
+Fused kernels of torch: hardswish; hardswish backward.
 """
 # mypy: ignore-errors
 

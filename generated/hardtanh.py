@@ -6,9 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [min_val < input[*p] < max_val]·G[*p]
 
-Fused kernels of torch, with the equation that each computes:
-
-    hardtanh: y = where(x <= low, low, where(x >= high, high, x))
+Fused kernels of torch: hardtanh.
 """
 # mypy: ignore-errors
 

@@ -35,11 +35,7 @@ the tangent of target:
 
     d_loss[*p] = (d_input[*p] − d_target[*p])·sign(e[*p])·min(|e[*p]|, delta)
 
-Fused kernels of torch, with the equation that each computes:
-
-    huber_loss:
-        e = x - t
-        y = where(abs(e) <= width, e**2/2, width*(abs(e) - width/2))
+Fused kernels of torch: huber_loss.
 """
 # mypy: ignore-errors
 

@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1, negative_slope)
 
-Fused kernels of torch, with the equation that each computes:
-
-    leaky_relu: y = where(x > 0, x, slope*x)
-    leaky_relu backward: dx = g*where(x > 0, 1, slope)
+Fused kernels of torch: leaky_relu; leaky_relu backward.
 """
 # mypy: ignore-errors
 

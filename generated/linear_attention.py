@@ -16,9 +16,7 @@ Gradients, where G is the cotangent of output:
     grad_key[*b,j,d] = grad_psi[*b,j,d]·exp(min(key[*b,j,d], 0))
     grad_value[*b,j,e] = Σ[d] grad_state[*b,d,e]·psi[*b,j,d]
 
-Fused kernels of torch, with the equation that each computes:
-
-    elu backward: dx = g*where(x > 0, 1, alpha*exp(x))
+Fused kernels of torch: elu backward.
 """
 # mypy: ignore-errors
 

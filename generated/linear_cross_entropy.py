@@ -17,9 +17,7 @@ Gradients, where G is the cotangent of loss:
 
 torch differentiates total, count and average.
 
-Fused kernels of torch, with the equation that each computes:
-
-    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
+Fused kernels of torch: log_softmax backward.
 """
 # mypy: ignore-errors
 

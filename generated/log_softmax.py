@@ -6,9 +6,7 @@ Gradients, where G is the cotangent of F:
 
     grad_A[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]
 
-Fused kernels of torch, with the equation that each computes:
-
-    log_softmax backward: dx[i] = g[i] - exp(y[i])*sum[j](g[j])
+Fused kernels of torch: log_softmax backward.
 """
 # mypy: ignore-errors
 

@@ -20,10 +20,7 @@ Gradients, where G_h is the cotangent of h and G_c is the cotangent of c:
     grad_b_ih[(g j)] = Σₙ grad_a[n,g,j]
     grad_b_hh[(g j)] = Σₙ grad_a[n,g,j]
 
-Fused kernels of torch, with the equation that each computes:
-
-    tanh backward: dx = g*(1 - y**2)
-    sigmoid backward: dx = g*y*(1 - y)
+Fused kernels of torch: tanh backward; sigmoid backward.
 """
 # mypy: ignore-errors
 

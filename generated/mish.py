@@ -6,12 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·(input[*p]·(1 − tanh(softplus(input[*p]))²)·sigmoid(input[*p]) + tanh(softplus(input[*p])))
 
-Fused kernels of torch, with the equation that each computes:
-
-    mish: y = x*tanh(softplus(x))
-    mish backward:
-        t = tanh(softplus(x))
-        dx = g*(t + x*(1 - t**2)*sigmoid(x))
+Fused kernels of torch: mish; mish backward.
 """
 # mypy: ignore-errors
 

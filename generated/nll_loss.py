@@ -34,10 +34,7 @@ the tangent of weight:
 
     d_loss[n] = −[target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
 
-Fused kernels of torch, with the equation that each computes:
-
-    nll_loss, unreduced: y = where(t != ignored, -w[t]*x[t], 0)
-    nll_loss backward, unreduced: dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)
+Fused kernels of torch: nll_loss, unreduced; nll_loss backward, unreduced.
 """
 # mypy: ignore-errors
 

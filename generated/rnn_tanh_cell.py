@@ -11,9 +11,7 @@ Gradients, where G is the cotangent of h:
     grad_b_ih[j] = grad_b_hh[j]
     grad_b_hh[j] = Σₙ G[n,j]·(1 − h[n,j]²)
 
-Fused kernels of torch, with the equation that each computes:
-
-    tanh backward: dx = g*(1 - y**2)
+Fused kernels of torch: tanh backward.
 """
 # mypy: ignore-errors
 

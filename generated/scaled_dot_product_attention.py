@@ -13,19 +13,7 @@ Gradients, where G is the cotangent of output:
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
     grad_attn_mask[i,j] = Σ[*b] grad_S[*b,i,j]
 
-Fused kernels of torch, with the equation that each computes:
-
-    attention:
-        s[*b,i,j] = scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j]
-        lse[*b,i] = logsumexp[j](s[*b,i,j])
-        y[*b,i,e] = sum[j](exp(s[*b,i,j] - lse[*b,i])*v[*b,j,e])
-    attention backward:
-        p[*b,i,j] = exp(scale*sum[d](q[*b,i,d]*k[*b,j,d]) + m[*b,i,j] - lse[*b,i])
-        ds[*b,i,j] = p[*b,i,j]*sum[e](g[*b,i,e]*(v[*b,j,e] - y[*b,i,e]))
-        dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
-        dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
-        dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])
-    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
+Fused kernels of torch: attention; attention backward; softmax backward.
 """
 # mypy: ignore-errors
 

@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·where(input[*p] > 0, 1.0507009873554805, 1.7580993408473768·exp(input[*p]))
 
-Fused kernels of torch, with the equation that each computes:
-
-    selu: y = 1.0507009873554805*where(x > 0, x, 1.6732632423543772*expm1(x))
-    selu backward: dx = 1.0507009873554805*g*where(x > 0, 1, 1.6732632423543772*exp(x))
+Fused kernels of torch: selu; selu backward.
 """
 # mypy: ignore-errors
 

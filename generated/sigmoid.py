@@ -6,9 +6,7 @@ Gradients, where G is the cotangent of F:
 
     grad_A[*p] = G[*p]·F[*p]·(1 − F[*p])
 
-Fused kernels of torch, with the equation that each computes:
-
-    sigmoid backward: dx = g*y*(1 - y)
+Fused kernels of torch: sigmoid backward.
 """
 # mypy: ignore-errors
 

@@ -7,9 +7,7 @@ Gradients, where G is the cotangent of K:
     grad_x1[*b,i,k] = gamma·Σⱼ G[*b,i,j]·x2[*b,j,k]·(1 − K[*b,i,j]²)
     grad_x2[*b,j,k] = gamma·Σᵢ G[*b,i,j]·x1[*b,i,k]·(1 − K[*b,i,j]²)
 
-Fused kernels of torch, with the equation that each computes:
-
-    tanh backward: dx = g*(1 - y**2)
+Fused kernels of torch: tanh backward.
 """
 # mypy: ignore-errors
 

@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·sigmoid(input[*p])·(1 + input[*p]·(1 − sigmoid(input[*p])))
 
-Fused kernels of torch, with the equation that each computes:
-
-    silu: y = x*sigmoid(x)
-    silu backward: dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))
+Fused kernels of torch: silu; silu backward.
 """
 # mypy: ignore-errors
 

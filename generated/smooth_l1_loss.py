@@ -20,11 +20,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_input[*p] = G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
     grad_target[*p] = −grad_input[*p]
 
-Fused kernels of torch, with the equation that each computes:
-
-    smooth_l1_loss of any width:
-        e = x - t
-        y = where(abs(e) < width, e**2*where(width > 0, 1/width, 1)/2, abs(e) - width/2)
+Fused kernels of torch: smooth_l1_loss of any width.
 """
 # mypy: ignore-errors
 

@@ -6,9 +6,7 @@ Gradients, where G is the cotangent of S:
 
     grad_A[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q] − Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])
 
-Fused kernels of torch, with the equation that each computes:
-
-    softmax backward: dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))
+Fused kernels of torch: softmax backward.
 """
 # mypy: ignore-errors
 

@@ -6,10 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [|input[*p]| > lambd]·G[*p]
 
-Fused kernels of torch, with the equation that each computes:
-
-    softshrink: y = where(abs(x) <= width, 0, x - width*sign(x))
-    shrink backward: dx = where(abs(x) <= width, 0, g)
+Fused kernels of torch: softshrink; shrink backward.
 """
 # mypy: ignore-errors
 

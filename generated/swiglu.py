@@ -7,10 +7,7 @@ Gradients, where G is the cotangent of output:
     grad_input[*p] = G[*p]·gate[*p]·sigmoid(gate[*p])
     grad_gate[*p] = G[*p]·input[*p]·sigmoid(gate[*p])·(1 + gate[*p]·(1 − sigmoid(gate[*p])))
 
-Fused kernels of torch, with the equation that each computes:
-
-    silu: y = x*sigmoid(x)
-    silu backward: dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))
+Fused kernels of torch: silu; silu backward.
 """
 # mypy: ignore-errors
 

@@ -6,9 +6,7 @@ Gradients, where G is the cotangent of F:
 
     grad_A[*p] = G[*p]·(1 − F[*p]²)
 
-Fused kernels of torch, with the equation that each computes:
-
-    tanh backward: dx = g*(1 - y**2)
+Fused kernels of torch: tanh backward.
 """
 # mypy: ignore-errors
 

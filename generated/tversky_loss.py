@@ -27,9 +27,7 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G[n]/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G[n]/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
 
-Fused kernels of torch, with the equation that each computes:
-
-    sigmoid backward: dx = g*y*(1 - y)
+Fused kernels of torch: sigmoid backward.
 """
 # mypy: ignore-errors
 

@@ -1,6 +1,7 @@
 """The formulas of every operation of the catalog, as ``derive show`` prints them: formulas.txt.
 
-Their names and signatures are in derive/catalog/contents.json, which is renewed beside it.
+Their names and signatures are in derive/catalog/contents.json, which is renewed beside it,
+as is the page of the fused kernels, derive/docs/kernels.md.
 
 python tests/golden.py          # what differs; exit code 1 if something does
 python tests/golden.py --write  # renews the file, when a formula is to change
@@ -17,12 +18,33 @@ from pathlib import Path
 from derive import catalog
 from derive.api import derivation
 from derive.command.lines import described
+from derive.kernels.table import KERNELS
 from derive.notation.operation import Operation, options
 from derive.notation.specification import read
 
 FILE = Path(__file__).parent / "formulas.txt"
 RULE = "─" * 80
 """Stands between two operations."""
+
+
+KERNELS_PAGE = Path(catalog.__file__).parents[1] / "docs" / "kernels.md"
+_KERNELS_HEAD = """# Fused kernels
+
+A module calls a fused kernel of torch where the kernel computes an equation or a gradient.
+Its docstring names the kernels that it calls, and this page has the equation of each.
+In a backward, `g` is the cotangent of `y`, and `dx` is the gradient of `x`.
+[In real training](training.md#fused-kernels) says when a kernel is called.
+"""
+
+
+def kernels_page() -> str:
+    """The page of the fused kernels, each with its equations."""
+    fence = "<!-- not run: equations of a table -->\n```derive\n{}\n```\n"
+    rows = (
+        f"## {row.name}\n\n{fence.format(row.states.replace('; ', chr(10)))}"
+        for row in KERNELS.values()
+    )
+    return "\n".join((_KERNELS_HEAD, *rows))
 
 
 def formulas(op: Operation) -> str:
@@ -75,6 +97,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.write:
         catalog.CONTENTS.write_text(contents(), encoding="utf-8")
+        KERNELS_PAGE.write_text(kernels_page(), encoding="utf-8")
     before, after = whole(written()), whole({op.name: formulas(op) for op in catalog.operations()})
     if arguments.write:
         FILE.write_text(after, encoding="utf-8")

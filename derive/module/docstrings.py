@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from textwrap import wrap
@@ -74,34 +74,26 @@ def module_style(text: str) -> str:
     return "production" if plain is None else "plain"
 
 
-def kernels_of(programs: Iterable[Program]) -> dict[str, str]:
-    """Return the fused kernels that programs call, each with the equation that it computes."""
-    found = (r for program in programs for r in program.recognised if r.pattern in KERNELS)
-    return {r.pattern: r.states for r in found}
-
-
-def _kernel_lines(name: str, states: str) -> list[str]:
-    """Return the lines of a kernel; several equations have a line each."""
-    first, *others = states.split("; ")
-    if not others:
-        return [f"    {name}: {first}"]
-    return [f"    {name}:", *(f"        {equation}" for equation in (first, *others))]
+def kernels_of(programs: Iterable[Program]) -> list[str]:
+    """Return the names of the fused kernels that programs call."""
+    found = (r.pattern for program in programs for r in program.recognised)
+    return [name for name in dict.fromkeys(found) if name in KERNELS]
 
 
 def document(
     op: Operation,
     derivations: Sequence[Formulas],
     tangents: Sequence[Tangents] = (),
-    kernels: Mapping[str, str] | None = None,
+    kernels: Sequence[str] = (),
     blocks: str | None = None,
     least: bool = False,
     others: Sequence[Formula] = (),
 ) -> Doc:
     """Return the docstrings of a module and its public function.
 
-    ``kernels`` maps fused kernels to their equations, and ``blocks`` is the blocked index. With
-    ``least``, only inputs and outputs are saved. ``others`` are equations without a derivation,
-    which torch differentiates.
+    ``kernels`` names the fused kernels that the module calls, and ``blocks`` is the blocked index.
+    With ``least``, only inputs and outputs are saved. ``others`` are equations without a
+    derivation, which torch differentiates.
     """
     own = (f for d in derivations for f in d.equations)
     formulas = list(dict.fromkeys((*own, *others)))
@@ -116,8 +108,7 @@ def document(
     for t in tangents:
         module += ["", *_tangent_section(op, t)]
     if kernels:
-        module += ["", "Fused kernels of torch, with the equation that each computes:", ""]
-        module += (line for name, states in kernels.items() for line in _kernel_lines(name, states))
+        module += ["", *_words(f"Fused kernels of torch: {'; '.join(kernels)}.")]
     said = [f"Returns {_outputs(op, formulas)} of {_tensors(op)}."]
     more = _sentences(op)
     if blocks is not None:

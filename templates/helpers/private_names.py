@@ -1,4 +1,4 @@
-"""Private names of torch, each once; where a version lacks one, what follows is slower and right.
+"""Private names of torch that a version may lack; without one, code is slower or raises.
 
 Read as text by ``derive.module.runtime``.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from golden import formulas, of_options, whole, written
+from golden import KERNELS_PAGE, formulas, kernels_page, of_options, whole, written
 from kit import shared
 from kit.command import ROOT
 from kit.each import each_operation
@@ -27,6 +27,11 @@ def test_formulas_and_module_are_those_of_the_files(op):
 
 def test_the_file_has_the_operations_of_the_catalog_in_order_and_no_others():
     assert list(written()) == list(catalog.names())
+
+
+def test_the_page_of_kernels_is_what_is_made_of_their_table():
+    renew = "to renew the page: python tests/golden.py --write"
+    assert KERNELS_PAGE.read_text(encoding="utf-8") == kernels_page(), renew
 
 
 def test_the_file_is_what_is_made_of_its_formulas():
