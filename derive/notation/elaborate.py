@@ -20,6 +20,7 @@ from derive.notation.shapes import axis_of
 from derive.notation.smart_constructors import (
     LARGEST,
     check_number,
+    clamped,
     desugar_concat,
     desugar_softmax,
     flat,
@@ -335,7 +336,8 @@ class Bodies:
             self.readings[start:] = either
             return ex.Where(condition, then, other)
         if name not in SCALAR:
-            no_function(e, self.declared)
+            values = tuple(self.value(a, env, guarded) for a in args if name in ("max", "min"))
+            return clamped(name, values) or no_function(e, self.declared)
         self._arguments(e, arity(name))
         bounds = [infinity(a) if name == "clamp" and n else None for n, a in enumerate(args)]
         pairs = zip(bounds, args, strict=True)

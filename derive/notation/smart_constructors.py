@@ -29,6 +29,18 @@ _BITS = 1024
 """Every float64 has fewer bits before its binary point."""
 
 
+def clamped(kind: str, args: Sequence[ex.Expr]) -> ex.Expr | None:
+    """Return max(x, bound) or min(x, bound) of a bound without tensors, else None.
+
+    On the bound the gradient goes to x. Of two tensors it would be a guess who gets it.
+    """
+    if len(args) != 2 or not ex.is_number(args[1]):
+        return None
+    inf = ex.Const("inf")
+    low, high = (args[1], inf) if kind == "max" else (product((ex.num(-1), inf)), args[1])
+    return ex.Call("clamp", (args[0], low, high))
+
+
 def total(terms: Iterable[ex.Expr]) -> ex.Expr:
     """Return the sum of terms."""
     flat: list[ex.Expr] = []

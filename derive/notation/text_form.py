@@ -21,9 +21,15 @@ from derive.notation.advice import SIGNS, around, unexpected
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
 from derive.notation.resource_limits import check_count, check_length, check_size, check_statement
+from derive.notation.signs import SUMS, letters_below, with_signs
 
-_CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB"}
-_SIGN = {"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"}
+_CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB", "LFLOOR": "RFLOOR", "LBAR": "RBAR"}
+_SIGN = {
+    **{"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"},
+    **{"LFLOOR": "⌊", "RFLOOR": "⌋", "LBAR": "|", "RBAR": "|"},
+}
+_SAME = {"·": "*", "⋅": "*", "×": "*", "−": "-", "≤": "<=", "≥": ">=", "≠": "!="}
+"""Signs, and the operators that they stand for."""
 _LONGEST = 308  # digits and decimal exponent of a number
 
 
@@ -153,7 +159,7 @@ class _LineJoiner:
     always_accept = ("NEWLINE", "SEMI")
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        tokens = list(stream)
+        tokens = list(with_signs(list(stream)))
         opened: list[Token] = []
         starts = True
         first: Token | None = None
@@ -197,10 +203,11 @@ def _token_place(token: Token) -> syntax.SourcePlace:
 
 
 def _name(token: Token) -> str:
-    """Return the identifier, normalized as Python does."""
-    if not token.isidentifier():
+    """Return the identifier, normalized as Python does; a prime ′ becomes _."""
+    name = token.replace("′", "_")
+    if not name.isidentifier():
         raise _token_error(token, f"{str(token)!r} is not a name")
-    return unicodedata.normalize("NFKC", str(token))
+    return "pi" if name == "π" else unicodedata.normalize("NFKC", name)
 
 
 def _number_literal(token: Token) -> syntax.NumberSyntax:
@@ -218,7 +225,8 @@ def _signed_chain(
 ) -> syntax.Raw:
     first, *rest = items
     pairs = [(False, first)]
-    pairs += [(sign == minus, e) for sign, e in zip(rest[::2], rest[1::2], strict=True)]
+    signs = (_SAME.get(sign, sign) for sign in rest[::2])
+    pairs += [(sign == minus, e) for sign, e in zip(signs, rest[1::2], strict=True)]
     return kind(tuple(pairs), at=first.at)
 
 
@@ -287,7 +295,9 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         return syntax.ParameterSyntax(_name(letter), value, fixes=True, at=_token_place(letter))
 
     def bound(self, name: Token, relation: Token, value: Any) -> syntax.Bound:
-        return syntax.Bound(_name(name), str(relation), value, at=_token_place(name))
+        return syntax.Bound(
+            _name(name), _SAME.get(relation, str(relation)), value, at=_token_place(name)
+        )
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:
         return "outputs", tuple((None, _name(n)) for n in names)
@@ -314,7 +324,8 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         return syntax.Negation(arg, at=arg.at)
 
     def compare(self, first: Any, *rest: Any) -> syntax.Raw:
-        pairs = zip(map(str, rest[::2]), rest[1::2], strict=True)
+        signs = (_SAME.get(sign, str(sign)) for sign in rest[::2])
+        pairs = zip(signs, rest[1::2], strict=True)
         return syntax.Compare(first, tuple(pairs), at=first.at)
 
     def sum(self, *items: Any) -> syntax.Raw:
@@ -343,13 +354,51 @@ class _SyntaxBuilder(Transformer[Token, Any]):
     def power(self, base: Any, _sign: Token, exponent: Any) -> syntax.Raw:
         return syntax.Power(base, exponent, at=base.at)
 
+    def raised(self, base: Any, high: Token) -> syntax.Raw:
+        digits = Token.new_borrow_pos("NUMBER", unicodedata.normalize("NFKC", high), high)
+        return syntax.Power(base, _number_literal(digits), at=base.at)
+
+    def root(self, sign: Token, arg: Any) -> syntax.Raw:
+        return syntax.ApplySyntax("sqrt", (arg,), at=_token_place(sign))
+
+    def magnitude(self, bar: Token, arg: Any, _bar: Token) -> syntax.Raw:
+        return syntax.ApplySyntax("abs", (arg,), at=_token_place(bar))
+
+    def floored(self, sign: Token, arg: Any, _sign: Token) -> syntax.Raw:
+        return syntax.ApplySyntax("floor", (arg,), at=_token_place(sign))
+
+    def infinity(self, sign: Token) -> syntax.Raw:
+        return syntax.NameSyntax("inf", at=_token_place(sign))
+
+    def delta(self, sign: Token, axis: Any, position: Any) -> syntax.Raw:
+        place = _token_place(sign)
+        return syntax.Bracket(syntax.Compare(axis, (("==", position),), at=place), at=place)
+
+    def prefixed(self, sign: Token, *rest: Any) -> syntax.Raw:
+        *given, body = rest
+        below = letters_below(sign)
+        if below is None:
+            positions, *condition = given
+            where = condition[0] if condition else None
+            return syntax.Bind(SUMS[sign], positions, where, (body,), at=_token_place(sign))
+        return self._subscripted(sign, *below, (body,))
+
+    def _subscripted(
+        self, token: Token, kind: str, letters: tuple[str, ...], args: Any
+    ) -> syntax.Raw:
+        place = _token_place(token)
+        indices = (_name(Token.new_borrow_pos("NAME", letter, token)) for letter in letters)
+        positions = tuple(syntax.NameSyntax(index, at=place) for index in indices)
+        return syntax.Bind(SUMS.get(kind, kind), positions, None, args, at=place)
+
     number = staticmethod(_number_literal)
 
     def name(self, token: Token) -> syntax.Raw:
         return syntax.NameSyntax(_name(token), at=_token_place(token))
 
     def item(self, name: Token, positions: Any) -> syntax.Raw:
-        return syntax.Item(_name(name), positions, at=_token_place(name))
+        read = tuple(map(syntax.whole_quotients, positions))
+        return syntax.Item(_name(name), read, at=_token_place(name))
 
     def bind(self, name: Token, positions: Any, *rest: Any) -> syntax.Raw:
         *condition, args = rest
@@ -357,6 +406,9 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         return syntax.Bind(_name(name), positions, where, args, at=_token_place(name))
 
     def apply(self, name: Token, args: Any) -> syntax.Raw:
+        below = letters_below(name)
+        if below is not None:
+            return self._subscripted(name, *below, args)
         return syntax.ApplySyntax(_name(name), args, at=_token_place(name))
 
     def bracket(self, _bracket: Token, condition: Any) -> syntax.Raw:

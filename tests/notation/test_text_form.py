@@ -228,7 +228,7 @@ WRONG = [
     ("y[i] = sgmoid(x[i])", "line 1, column 8: unknown function sgmoid; did you mean sigmoid?"),
     ("y[i] = exp(x[i], 2)", "line 1, column 8: exp takes 1 argument, not 2"),
     (
-        "y[i] = max(x[i], 0)",
+        "y[i] = max(x[i], z[i])",
         "line 1, column 8: max reduces over an index, max[k](...); for two numbers, write "
         "maximum(a, b)",
     ),
@@ -299,8 +299,8 @@ WRONG = [
         "y[i] = \n x[i]",
         "line 1, column 8: the statement ends too early; expected a name, a number, '(' or '['",
     ),
-    ("y[i] = [i=3]*x[i]", "line 1, column 10: unexpected '='; write a comparison as =="),
-    ("x²[i] = y[i]", "line 1, column 1: 'x²' is not a name"),
+    ("y[i] = i=3*x[i]", "line 1, column 9: unexpected '='; write a comparison as =="),
+    ("x²[i] = y[i]", "line 1, column 2: unexpected '²'; expected '[' or '='"),
     ("y = x*1e999", "line 1, column 7: the number is too long or too large"),
     ("", "the text has no operation; write one, C[i] = A[i]"),
     (

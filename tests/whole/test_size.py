@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 80_700,
+    "derive": 80_800,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -22,13 +22,13 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 10_600,
     "derive/module": 5_800,
-    "derive/notation": 7_700,
+    "derive/notation": 7_800,
     "derive/program": 7_400,
     "derive/reports": 1_200,
     "derive/show": 1_900,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 63_900,
+    "tests": 64_100,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
