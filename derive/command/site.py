@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import webbrowser
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,7 +51,7 @@ def site(
         raise typer.BadParameter("spec files follow --specs")
     files = spec_files([*(specs or ()), *(more or ())])
     own = ", ".join(file.name for file in files)
-    entries = list(_own(files, limit)) if files else list(_catalog())
+    entries = list(_entries(files or catalog.files(), limit))
     if not entries:
         raise DeriveError(f"{own} has no operation")
     _prepare(out)
@@ -80,26 +81,27 @@ def docs(
         typer.echo(first)
 
 
-def _catalog() -> Iterator[Entry]:
-    """Yield the operations of the catalog with their families."""
-    from derive.site.views import Entry
-
-    lines = {line["name"]: line for line in catalog.lines()}
-    families = {name: family for family, names in catalog.FAMILIES.items() for name in names}
-    for op in catalog.operations():
-        line = lines[op.name]
-        yield Entry(op, families[op.name], line["signature"], line["description"])
-
-
-def _own(files: Iterable[Path], limit: float) -> Iterator[Entry]:
+def _entries(paths: Sequence[Path], limit: float) -> Iterator[Entry]:
     """Yield the operations of spec files; a file is a family."""
     from derive.site.views import Entry
 
-    paths = tuple(files)
     lines = lines_of(paths, limit)
+    texts = {path: _statements(path) for path in paths if path.suffix == ".derive"}
     for name, found in operations_of(paths, limit).items():
         line, path = lines[name]
-        yield Entry(found.operation, path.stem, line["signature"], line["description"])
+        text = texts.get(path, {}).get(name, "")
+        yield Entry(found.operation, path.stem, line["signature"], line["description"], text)
+
+
+def _statements(path: Path) -> dict[str, str]:
+    """Return the text of each operation of a file in index notation, as it is written."""
+    found = {}
+    parts = re.split(r"^(?=op\s)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for part in parts:
+        if name := re.match(r"op\s+(\w+)", part):
+            # What follows a blank line is the comment of the next operation.
+            found[name[1]] = re.sub(r"\n[ \t]*\n\s*#(.*\n?)*\Z", "", part).strip()
+    return found
 
 
 def _prepare(out: Path) -> None:

@@ -126,7 +126,7 @@ def _families(entries: Sequence[Entry]) -> Iterator[Family]:
 
 def _front(entries: Sequence[Entry], families: Sequence[Family], own: str) -> str:
     shown = next((e for e in entries if e.name == _EXAMPLE), entries[0])
-    spec, formulas, code = example(shown.operation)
+    spec, formulas, code = example(shown)
     title = f"Gradients of {own}" if own else "Backward passes, derived"
     lead = (
         f"{len(entries)} operations with their gradients: formulas, every step that leads to them, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -25,7 +26,6 @@ _CLASSES: Mapping[Any, str] = {
     Name.Function: "f",
     Name.Class: "f",
     Name.Decorator: "d",
-    Name.Builtin: "b",
     Token.Generic.Prompt: "c",
     Token.Generic.Output: "o",
 }
@@ -40,7 +40,7 @@ class _Notation(RegexLexer):
         "root": [
             (r"#.*", Comment),
             (r"\b(op|where|and|or|not|in|if|else|stable)\b", Keyword),
-            (rf"\b({'|'.join(sorted({*FUNCTIONS, *REDUCTIONS}))})(?=[\[(])", Name.Builtin),
+            (rf"\b({'|'.join(sorted({*FUNCTIONS, *REDUCTIONS}))})(?=[\[(])", Name.Function),
             (r"\d+(\.\d*)?(e[+-]?\d+)?", Number),
             (r"\w+", Token.Text),
             (r"[^\w#]", Token.Text),
@@ -80,10 +80,10 @@ def highlighted(text: str, language: str) -> list[str]:
 def block(text: str, language: str) -> str:
     """Return the text as a block of code."""
     inside = "\n".join(highlighted(text, language))
-    return f'<pre class="code" tabindex="0"><code>{inside}</code></pre>'
+    return f'<pre class="code {escape(language)}" tabindex="0"><code>{inside}</code></pre>'
 
 
-def listing(text: str, prefix: str, owners: Mapping[int, Sequence[str]]) -> str:
+def listing(text: str, prefix: str, owners: Mapping[int, Owner]) -> str:
     """Return a Python module as HTML with numbered lines.
 
     A line that computes formulas has their names as ``data-of``, and a link to the first one. The
@@ -92,8 +92,9 @@ def listing(text: str, prefix: str, owners: Mapping[int, Sequence[str]]) -> str:
     shown = []
     start = _after_docstring(text)
     for n, line in enumerate(highlighted(text, "python")[start:], start + 1):
-        names = owners.get(n, ())
-        if names:
+        owner = owners.get(n)
+        if owner:
+            names = owner.names
             of = " ".join(names)
             label = f"line {n}, computes {' and '.join(names)}"
             number = f'<a href="#{anchor(names[0])}" data-n="{n}" aria-label="{label}"></a>'
@@ -119,53 +120,92 @@ def anchor(name: str) -> str:
 # ------------------------------------------------------------ the formulas of the lines of a module
 
 
-def owners(source: str, names: Sequence[str], outputs: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Return line -> the formulas that it computes, of these names, in a generated module.
+@dataclass(frozen=True)
+class Owner:
+    """The formulas that a line computes; a helper is a line that only they read."""
 
-    A statement belongs to the name that it assigns or that its comment has, what a forward
-    returns belongs to the outputs, and a statement that a single formula reads belongs to that.
+    names: tuple[str, ...]
+    helps: bool = False
+
+
+def owners(
+    source: str, names: Sequence[str], chosen: Mapping[str, str] | None = None
+) -> dict[int, Owner]:
+    """Return line -> the formulas of these names that it computes, in a generated module.
+
+    A statement belongs to the name that it assigns or that its comment has. What a forward
+    returns belongs to the name that the Function has for it, and what the public function returns
+    for an option to the output of that option in ``chosen``. A statement that only those of one
+    formula read helps it.
     """
     remarks = {
         n: found[1]
         for n, line in enumerate(source.splitlines(), 1)
         if (found := re.search(r"  # (\w+)(\[|$)", line)) and found[1] in names
     }
-    found_lines: dict[int, tuple[str, ...]] = {}
-    for function in ast.walk(ast.parse(source)):
-        if isinstance(function, ast.FunctionDef):
-            for statement, of in _of_function(function, names, outputs, remarks):
-                for n in range(statement.lineno, (statement.end_lineno or 0) + 1):
-                    found_lines[n] = of
+    found_lines: dict[int, Owner] = {}
+    for body, returned in _functions(ast.parse(source), chosen or {}):
+        for statement, owner in _of_statements(body, names, returned, remarks).items():
+            for n in range(statement.lineno, (statement.end_lineno or 0) + 1):
+                found_lines[n] = owner
     return found_lines
 
 
-def _of_function(
-    function: ast.FunctionDef,
+Returned = Mapping[ast.stmt, str]
+"""What statements return: the name of an output."""
+
+
+def _functions(
+    tree: ast.AST, chosen: Mapping[str, str]
+) -> Iterator[tuple[list[ast.stmt], Returned]]:
+    """Yield the statements of each function, and what they return."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield list(_statements(node.body)), _by_option(node, chosen)
+        elif isinstance(node, ast.ClassDef):
+            methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
+            setup = methods.pop("setup_context", None)
+            for name, method in methods.items():
+                body = list(_statements(method.body))
+                outcome = setup.args.args[-1].arg if setup and name == "forward" else ""
+                yield body, {body[-1]: outcome}
+
+
+def _by_option(function: ast.FunctionDef, chosen: Mapping[str, str]) -> Returned:
+    """Return what the returns of a public function compute: the last one, the first option."""
+    found: dict[ast.stmt, str] = {}
+    for s in function.body:
+        match s:
+            case ast.If(ast.Compare(_, _, [ast.Constant(option)])) if option in chosen:
+                found[s.body[-1]] = chosen[option]
+            case ast.Return() if chosen:
+                found[s] = next(iter(chosen.values()))
+    return found
+
+
+def _of_statements(
+    statements: Sequence[ast.stmt],
     names: Sequence[str],
-    outputs: Sequence[str],
+    returned: Returned,
     remarks: Mapping[int, str],
-) -> Iterator[tuple[ast.stmt, tuple[str, ...]]]:
-    """Yield each statement of a function that computes formulas, and these."""
-    statements = list(_statements(function.body))
-    forward = re.search(r"(^|_)(forward|composed)$", function.name) is not None
-    labels: dict[ast.stmt, tuple[str, ...]] = {}
+) -> dict[ast.stmt, Owner]:
+    """Return the owner of each statement of a function that computes formulas."""
+    found: dict[ast.stmt, Owner] = {}
     for s in statements:
         written = [t for t in _written(s) if t in names]
         remark = remarks.get(s.end_lineno or 0) or remarks.get(s.lineno)
         if _computes(s) and (remark or written):
-            labels[s] = (remark,) if remark else tuple(written)
-    computed = {name for of in labels.values() for name in of}
-    for s in statements:
-        if isinstance(s, ast.Return) and forward and not computed & {*outputs}:
-            labels[s] = tuple(outputs)
+            found[s] = Owner((remark,) if remark else tuple(written))
+        elif returned.get(s) in names and isinstance(s, ast.Return) and _is_computed(s.value):
+            found[s] = Owner((returned[s],))
     for n in reversed(range(len(statements))):
         s = statements[n]
-        if s not in labels and _computes(s):
+        if s not in found and _computes(s):
             own = set(_written(s))
-            readers = {labels.get(r, ()) for r in statements[n + 1 :] if own & _read(r)}
-            if len(readers) == 1 and (of := readers.pop()):
-                labels[s] = of
-    yield from labels.items()
+            readers = [found.get(r) for r in statements[n + 1 :] if own & _read(r)]
+            if len({r and r.names for r in readers}) == 1 and readers[0] is not None:
+                found[s] = Owner(readers[0].names, helps=True)
+    return found
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -188,6 +228,12 @@ def _read(s: ast.stmt) -> set[str]:
     """Return the names that the statement reads."""
     nodes = (node for node in ast.walk(s) if isinstance(node, ast.Name))
     return {node.id for node in nodes if isinstance(node.ctx, ast.Load)}
+
+
+def _is_computed(e: ast.expr | None) -> bool:
+    """True unless e is a name, or the call of a Function."""
+    is_function = isinstance(e, ast.Call) and ast.unparse(e.func).endswith(".apply")
+    return not is_function and not isinstance(e, ast.Name | ast.Tuple)
 
 
 def _computes(s: ast.stmt) -> bool:

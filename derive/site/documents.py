@@ -68,8 +68,8 @@ def document(path: Path, address: str) -> Document:
             slug = _slug(text, taken)
             token.attrSet("id", slug)
             headings.append((int(token.tag[1]), slug, text))
-        for inner in token.children or ():
-            _address(inner, path, address)
+        if token.children:
+            token.children = list(_with_addresses(token.children, path, address))
     body = _rendered(tokens)
     title = headings[0][2] if headings else path.stem
     return Document(title, body, tuple(headings))
@@ -91,42 +91,55 @@ def _slug(text: str, taken: set[str]) -> str:
     return found
 
 
-def _address(token: Token, path: Path, address: str) -> None:
-    """Rewrite the address of a link or picture to that on the site."""
-    name = {"link_open": "href", "image": "src"}.get(token.type)
-    if name is None:
-        return
-    target = str(token.attrGet(name) or "")
+def _with_addresses(tokens: Sequence[Token], path: Path, address: str) -> Iterator[Token]:
+    """Yield the tokens of a text, each link and picture with its address on the site.
+
+    Of a link to a file that is no page, the text is left.
+    """
+    kept: list[bool] = []
+    for token in tokens:
+        name = {"link_open": "href", "image": "src"}.get(token.type)
+        target = _on_site(str(token.attrGet(name) or ""), path, address) if name else None
+        if token.type == "link_open":
+            kept.append(target is not None)
+        if token.type == "link_close":
+            if kept.pop():
+                yield token
+        elif name is None or target is not None:
+            if name and target:
+                token.attrSet(name, target)
+            yield token
+
+
+def _on_site(target: str, path: Path, address: str) -> str | None:
+    """Return the address of a link of a file on a page of the site, or None if there is none."""
     if re.match(r"\w+:", target):
-        token.attrSet("rel", "noreferrer")
-        return
-    file, _, fragment = target.partition("#")
+        return target
+    file, hash_, fragment = target.partition("#")
     if file:
         known = {p: a for a, p in pages().items()} | {p: f"guide/{p.name}" for p in pictures()}
         known[PACKAGE / "docs" / "found.md"] = MISTAKES
         meant = Path(normpath(path.parent / file))
         if meant not in known:
-            # A file of the checkout that is no page: its name is enough.
-            token.type, token.tag = "text", ""
-            return
+            return None
         file = relpath(known[meant], str(Path(address).parent))
-    token.attrSet(name, file + (f"#{fragment}" if fragment else ""))
+    return file + hash_ + fragment
 
 
 def _rendered(tokens: Sequence[Token]) -> str:
     parts: list[str] = []
     markdown = _markdown()
     plain: list[Token] = []
+    after = ""
     for token in tokens:
         if token.type == "fence":
             parts.append(_render(markdown, plain))
             language = token.info.split()[0] if token.info.strip() else "text"
-            parts.append(block(token.content, language))
-            plain = []
+            parts += [block(token.content, language), after]
+            plain, after = [], ""
         elif token.type == "html_block":
             own = re.match(r"<!-- from (derive/examples/found/\w+\.py) -->", token.content)
-            parts += [_render(markdown, plain), _whole_file(ROOT / own[1]) if own else ""]
-            plain = []
+            after = _whole_file(ROOT / own[1]) if own else ""
         elif token.type == "table_open":
             plain.append(Token("html_block", "", 0, content='<div class="wide" tabindex="0">'))
             plain.append(token)

@@ -26,6 +26,10 @@ _LINES = "line"
 """The anchors of the lines of the plain module begin with this."""
 
 
+_WIDE = 90
+"""A formula of more characters needs the whole width of a page."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """An operation of the site: where it stands in the catalog, and what is said of it."""
@@ -34,6 +38,8 @@ class Entry:
     family: str
     signature: str
     description: str = ""
+    text: str = ""
+    """The operation as its file has it, if that is a text in index notation."""
 
     @property
     def name(self) -> str:
@@ -115,6 +121,7 @@ class OperationView:
     signature: str
     description: str
     spec: str
+    is_wide: bool
     options: tuple[OptionView, ...]
     plain: str
     production: str
@@ -133,10 +140,12 @@ def operation_view(entry: Entry) -> OperationView:
     found = [derivation(op, option) for option, _ in options(op)]
     plain, production = source(op, style="plain"), source(op, standalone=False)
     names = list(dict.fromkeys(f.name for d in found for f in _formulas(d)))
-    lines = owners(plain, names, op.outputs)
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    chosen = dict(choice.outputs) if choice else {}
+    lines = owners(plain, names, chosen)
     first: dict[str, int] = {}
-    for n, of in sorted(lines.items()):
-        for name in of:
+    for n, owner in sorted(lines.items(), key=lambda line: (line[1].helps, line[0])):
+        for name in owner.names:
             first.setdefault(name, n)
     taken: set[str] = set()
     views = tuple(_option_view(op, d, first, taken) for d in found)
@@ -148,10 +157,11 @@ def operation_view(entry: Entry) -> OperationView:
         family=entry.family,
         signature=entry.signature,
         description=entry.description,
-        spec=block(str(op), "derive"),
+        spec=block(entry.text or str(op), "derive"),
+        is_wide=max(len(str(f)) for d in found for f in _formulas(d)) > _WIDE,
         options=views,
         plain=listing(plain, _LINES, lines),
-        production=listing(production, "production", owners(production, names, op.outputs)),
+        production=listing(production, "production", owners(production, names, chosen)),
         production_lines=production.count("\n"),
         steps=len(steps),
         checked=sum(s.checked for s in steps),
@@ -162,13 +172,18 @@ def operation_view(entry: Entry) -> OperationView:
     )
 
 
-def example(op: Operation) -> tuple[str, str, str]:
-    """Return spec, formulas and the computing lines of the plain module of an operation."""
+def example(entry: Entry) -> tuple[str, str, str]:
+    """Return spec, formulas and the plain module, without its docstring, of an operation."""
+    op = entry.operation
     d = derivation(op)
     style = _style(op, d)
     formulas = aligned(Row(_sides(f, style)) for f in (*d.equations, *d.shown))
     text = source(op, style="plain")
-    return block(str(op), "derive"), formulas, block(text.split('"""\n', 2)[-1].strip(), "python")
+    return (
+        block(entry.text or str(op), "derive"),
+        formulas,
+        block(text.split('"""\n', 2)[-1].strip(), "python"),
+    )
 
 
 def _formulas(d: Derivation) -> tuple[Formula, ...]:

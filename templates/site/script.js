@@ -73,8 +73,9 @@
     field.addEventListener("input", search);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const [first] = rows.filter(([row]) => !row.hidden);
-      if (first) first[0].querySelector("a").click();
+      const links = rows.filter(([row]) => !row.hidden).map(([row]) => row.querySelector("a"));
+      const wanted = field.value.trim().toLowerCase();
+      (links.find((link) => link.textContent.toLowerCase() === wanted) || links[0])?.click();
     });
     search();
   }
