@@ -32,7 +32,7 @@ _CLASSES: Mapping[Any, str] = {
 """The class of a kind of token; the nearest kind around it counts."""
 
 
-class _Notation(RegexLexer):
+class _Notation(RegexLexer):  # type: ignore[misc]
     """Specs in index notation."""
 
     name = "derive"
@@ -176,7 +176,7 @@ def _by_option(function: ast.FunctionDef, chosen: Mapping[str, str]) -> Returned
     found: dict[ast.stmt, str] = {}
     for s in function.body:
         match s:
-            case ast.If(ast.Compare(_, _, [ast.Constant(option)])) if option in chosen:
+            case ast.If(ast.Compare(_, _, [ast.Constant(str(option))])) if option in chosen:
                 found[s.body[-1]] = chosen[option]
             case ast.Return() if chosen:
                 found[s] = next(iter(chosen.values()))

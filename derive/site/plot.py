@@ -23,7 +23,8 @@ def plots(op: Operation, cost: Cost) -> tuple[str, ...]:
     held = {"saved": cost.saved_bytes}
     needed = sorted(set().union(*(a.needs() for a in (*flops.values(), *held.values()))))
     numbers = {p.name: p.default for p in op.parameters if isinstance(p, Number)}
-    fixed = {n: int(numbers.get(n) or _OTHER) for n in (*cost.letters, *needed)}
+    integers = {name: n for name, n in numbers.items() if isinstance(n, int)}
+    fixed = {n: integers.get(n, _OTHER) for n in (*cost.letters, *needed)}
     try:
         letter = max(
             (n for n in needed if n not in numbers),

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-_DRIVER, _BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
+_DRIVER = shutil.which("chromedriver")
+_BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
 MISSING = next(
     (

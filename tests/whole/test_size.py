@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 1_100,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 63_900,
+    "tests": 64_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
