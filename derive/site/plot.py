@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from html import escape
 
 from derive.cost.size_formula import Amount
@@ -22,8 +23,12 @@ def plots(op: Operation, cost: Cost) -> tuple[str, ...]:
     flops = {"forward": cost.forward.flops, "backward": cost.backward.flops}
     held = {"saved": cost.saved_bytes}
     needed = sorted(set().union(*(a.needs() for a in (*flops.values(), *held.values()))))
-    numbers = {p.name: p.default for p in op.parameters if isinstance(p, Number)}
-    integers = {name: n for name, n in numbers.items() if isinstance(n, int)}
+    numbers = {p.name: p for p in op.parameters if isinstance(p, Number)}
+    integers = {
+        name: int(p.default)
+        for name, p in numbers.items()
+        if p.integer and isinstance(p.default, Fraction)
+    }
     fixed = {n: integers.get(n, _OTHER) for n in (*cost.letters, *needed)}
     try:
         letter = max(

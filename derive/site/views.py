@@ -259,7 +259,7 @@ def _row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -
     taken.add(f.name)
     n = lines.get(f.name)
     link = f'<a class="to" href="#{_LINES}-{n}" aria-label="line {n}">{n}</a>' if n else "&#xa0;"
-    return Row(_sides(f, style), f'{own}data-of="{name}" tabindex="0"', link)
+    return Row(_sides(f, style), f'{own}data-of="{name}"', link)
 
 
 def _step(step: DerivationStep, style: MathML, checked: bool) -> StepView:

@@ -43,6 +43,8 @@ def browser(width: int = 1280, height: int = 900, dark: bool = False) -> Iterato
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         still = {"name": "prefers-reduced-motion", "value": "reduce"}
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme, still]})
+        # The page has the focus whatever other windows there are.
+        driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         yield driver
     finally:
         driver.quit()
