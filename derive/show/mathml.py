@@ -142,25 +142,24 @@ def _partial(above: str, below: str) -> str:
     return f"<mfrac><mrow>{sign}{above}</mrow><mrow>{sign}{below}</mrow></mfrac>"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of `aligned`: an equation as its two sides, its attributes, and what stands before."""
-
-    sides: tuple[str, str]
-    attributes: str = ""
-    before: str = ""
+def parts(equation: tuple[str, str]) -> tuple[str, str]:
+    """Return an equation as two elements, its left side, and the equals sign with the right."""
+    left, right = equation
+    return _displayed(left), _displayed(f"{_EQUALS}{right}")
 
 
-def aligned(rows: Iterable[Row]) -> str:
-    """Return equations below one another, aligned at the equals sign."""
-    ends = 'style="text-align: right"', 'style="text-align: left"'
-    equals = '<mo form="infix">=</mo>'
+def aligned(equations: Iterable[tuple[str, str]]) -> str:
+    """Return equations, each as its two sides, below one another, aligned at the equals sign."""
     table = "".join(
-        f"<mtr{' ' * bool(row.attributes)}{row.attributes}>"
-        f"{f'<mtd><mtext>{row.before}</mtext></mtd>' if row.before else ''}"
-        f"<mtd {ends[0]}><mrow>{row.sides[0]}</mrow></mtd>"
-        f"<mtd {ends[1]}><mrow>{equals}{row.sides[1]}</mrow></mtd></mtr>"
-        for row in rows
+        f'<mtr><mtd style="text-align: right"><mrow>{left}</mrow></mtd>'
+        f'<mtd style="text-align: left"><mrow>{_EQUALS}{right}</mrow></mtd></mtr>'
+        for left, right in equations
     )
-    whole = f'<mtable displaystyle="true">{table}</mtable>'
-    return f'<math xmlns="{NAMESPACE}" display="block">{whole}</math>'
+    return _displayed(f'<mtable displaystyle="true">{table}</mtable>')
+
+
+_EQUALS = '<mo form="infix">=</mo>'
+
+
+def _displayed(text: str) -> str:
+    return f'<math xmlns="{NAMESPACE}" display="block"><mrow>{text}</mrow></math>'

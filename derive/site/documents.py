@@ -147,7 +147,8 @@ def _rendered(tokens: Sequence[Token]) -> str:
             plain += [token, Token("html_block", "", 0, content="</div>")]
         else:
             plain.append(token)
-    return "".join([*parts, _render(markdown, plain)])
+    # A heading without text is none.
+    return "".join([*parts, _render(markdown, plain)]).replace("<th></th>", "<td></td>")
 
 
 def _render(markdown: MarkdownIt, tokens: Sequence[Token]) -> str:

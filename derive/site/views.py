@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from derive.algebra.expr import Call, Reduce, walk
 from derive.api import derivation, source
@@ -16,14 +15,14 @@ from derive.reports.formula import DerivationStep, Formula
 from derive.reports.result import Cost, Derivation
 from derive.show.formula import sides
 from derive.show.identities import AxisFunction
-from derive.show.mathml import MathML, Partial, Row, aligned
+from derive.show.mathml import MathML, Partial, aligned, parts
 from derive.show.typeset import Style
 from derive.site.code import anchor, block, listing, owners
 from derive.site.documents import conventions, measured
 from derive.site.plot import plots
 
 _LINES = "line"
-"""The anchors of the lines of the plain module begin with this."""
+"""The anchors of the lines of the plain module begin with this, as the templates know."""
 
 
 _WIDE = 90
@@ -45,6 +44,17 @@ class Entry:
     def name(self) -> str:
         """The name of the operation."""
         return self.operation.name
+
+
+@dataclass(frozen=True)
+class FormulaView:
+    """A formula in two parts, its anchor ("" if it stands above already), and its line or 0."""
+
+    name: str
+    anchor: str
+    left: str
+    right: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -80,10 +90,10 @@ class OptionView:
     """All about one option of a choice, or about an operation without one."""
 
     title: str
-    equations: str
-    definitions: str
+    equations: tuple[FormulaView, ...]
+    definitions: tuple[FormulaView, ...]
     symbols: tuple[str, ...]
-    gradients: str
+    gradients: tuple[FormulaView, ...]
     rewritten: tuple[StepView, ...]
     derived: tuple[Derived, ...]
     saved: str
@@ -177,7 +187,7 @@ def example(entry: Entry) -> tuple[str, str, str]:
     op = entry.operation
     d = derivation(op)
     style = _style(op, d)
-    formulas = aligned(Row(_sides(f, style)) for f in (*d.equations, *d.shown))
+    formulas = aligned(_sides(f, style) for f in (*d.equations, *d.shown))
     text = source(op, style="plain")
     return (
         block(entry.text or str(op), "derive"),
@@ -197,8 +207,8 @@ def _option_view(
     style = _style(op, d)
     marks = dict(zip(map(id, steps_of(d)), verdicts(op, d), strict=True))
 
-    def table(formulas: Sequence[Formula]) -> str:
-        return aligned(_row(f, style, lines, taken) for f in formulas) if formulas else ""
+    def table(formulas: Sequence[Formula]) -> tuple[FormulaView, ...]:
+        return tuple(_row(f, style, lines, taken) for f in formulas)
 
     def steps(log: Sequence[DerivationStep]) -> tuple[StepView, ...]:
         return tuple(_step(s, style, marks.get(id(s)) is True) for s in log)
@@ -253,18 +263,16 @@ def _sides(f: Formula, style: Style) -> tuple[str, str]:
     return sides(f.name, f.axes, f.body, style)
 
 
-def _row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> Row:
-    name = escape(f.name)
-    own = "" if f.name in taken else f'id="{anchor(f.name)}" '
+def _row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> FormulaView:
+    left, right = parts(_sides(f, style))
+    own = "" if f.name in taken else anchor(f.name)
     taken.add(f.name)
-    n = lines.get(f.name)
-    link = f'<a class="to" href="#{_LINES}-{n}" aria-label="line {n}">{n}</a>' if n else "&#xa0;"
-    return Row(_sides(f, style), f'{own}data-of="{name}"', link)
+    return FormulaView(f.name, own, left, right, lines.get(f.name, 0))
 
 
 def _step(step: DerivationStep, style: MathML, checked: bool) -> StepView:
-    row = Row(sides(step.name, step.axes, step.after, style))
-    return StepView(step.rule, step.states, aligned([row]), checked)
+    equation = sides(step.name, step.axes, step.after, style)
+    return StepView(step.rule, step.states, aligned([equation]), checked)
 
 
 def _cost_rows(cost: Cost) -> Iterator[CostRow]:
