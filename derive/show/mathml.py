@@ -67,9 +67,10 @@ class MathML(Style):
         if bare.startswith("∂") and "/" in bare:
             above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
             return _partial(above, below)
-        primes = "′" * (len(name) - len(bare))
         letter = f"<mi>{escape(GREEK.get(bare, bare))}</mi>"
-        return f'<msup>{letter}<mo lspace="0" rspace="0">{primes}</mo></msup>' if primes else letter
+        primes = "′" * (len(name) - len(bare))
+        # Fonts have the prime raised, so that it is no superscript.
+        return f'<mrow>{letter}<mo lspace="0" rspace="0">{primes}</mo></mrow>' if primes else letter
 
     def group(self, letter: str) -> str:
         return f'<mrow><mo form="prefix" lspace="0" rspace="0">∗</mo>{letter}</mrow>'

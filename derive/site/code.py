@@ -159,16 +159,33 @@ def _functions(
     tree: ast.AST, chosen: Mapping[str, str]
 ) -> Iterator[tuple[list[ast.stmt], Returned]]:
     """Yield the statements of each function, and what they return."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef):
-            yield list(_statements(node.body)), _by_option(node, chosen)
-        elif isinstance(node, ast.ClassDef):
-            methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
-            setup = methods.pop("setup_context", None)
-            for name, method in methods.items():
-                body = list(_statements(method.body))
-                outcome = setup.args.args[-1].arg if setup and name == "forward" else ""
-                yield body, {body[-1]: outcome}
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    outcomes = dict(pair for node in classes for pair in _outcomes(node))
+    for node in ast.walk(tree):
+        own = dict(_outcomes(node)) if isinstance(node, ast.ClassDef) else outcomes
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.FunctionDef) and inner.name != "setup_context":
+                body = list(_statements(inner.body))
+                outcome = own.get(inner.name)
+                yield body, {body[-1]: outcome} if outcome else _by_option(inner, chosen)
+
+
+def _outcomes(function: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield the name of the forward of a Function, and what its setup_context calls the result."""
+    forward = "forward"
+    for s in function.body:
+        match s:
+            case ast.Assign([ast.Name("forward")], ast.Call(_, [ast.Name(name)])):
+                forward = name
+            case ast.FunctionDef("setup_context", ast.arguments(args=[*_, result])):
+                renamed = [
+                    t.id
+                    for inner in s.body
+                    if isinstance(inner, ast.Assign) and ast.unparse(inner.value) == result.arg
+                    for t in inner.targets
+                    if isinstance(t, ast.Name)
+                ]
+                yield forward, (renamed or [result.arg])[0]
 
 
 def _by_option(function: ast.FunctionDef, chosen: Mapping[str, str]) -> Returned:
@@ -192,7 +209,8 @@ def _of_statements(
     """Return the owner of each statement of a function that computes formulas."""
     found: dict[ast.stmt, Owner] = {}
     for s in statements:
-        written = [t for t in _written(s) if t in names]
+        # A name that is read as well is cast or reshaped, not computed.
+        written = [t for t in _written(s) if t in names and t not in _read(s)]
         remark = remarks.get(s.end_lineno or 0) or remarks.get(s.lineno)
         if _computes(s) and (remark or written):
             found[s] = Owner((remark,) if remark else tuple(written))

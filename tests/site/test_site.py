@@ -195,6 +195,12 @@ def test_the_guide_opens_without_the_catalog(tmp_path, monkeypatch):
             "    def setup_context(ctx, inputs, z):\n        y = inputs[0]\n",
             {3: "z"},
         ),
+        ("def f(ctx, y):\n    y, a = cast(y, a)\n    z = y + a\n", {2: "z", 3: "z"}),
+        (
+            "def g(a):\n    return a + 1\n\nclass F:\n    forward = staticmethod(g)\n"
+            "    def setup_context(ctx, inputs, output):\n        z = output\n",
+            {2: "z"},
+        ),
         (
             'def f(a, r):\n    if r == "sum":\n        return a.sum()\n    return F.apply(a)\n',
             {3: "z"},
