@@ -62,7 +62,10 @@ class MathML(Style):
         bare = name.rstrip("'")
         if bare.startswith("Σ[") and "] " in bare:
             letters, _, summed = name.removeprefix("Σ[").partition("] ")
-            own = [self.group(self.name(x[1:])) if x[0] == "*" else x for x in letters.split(",")]
+            own = [
+                self.group(self.name(x[1:])) if x[0] == "*" else self.name(x)
+                for x in letters.split(",")
+            ]
             return self.prefix(self.operator("sum", own, None), self.name(summed))
         if bare.startswith("∂") and "/" in bare:
             above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))

@@ -33,7 +33,13 @@ _FROM_ELSEWHERE = {
 def pages() -> dict[str, Path]:
     """Return address -> file of each page that is Markdown; a wheel has only some of the files."""
     guide = {f"guide/{p.stem}.html": p for p in sorted((PACKAGE / "docs").glob("*.md"))}
-    found = {path: ROOT / name for name, path in _FROM_ELSEWHERE.items()}
+    # Beside an installed package, a README is that of another one.
+    is_checkout = (ROOT / "templates").is_dir()
+    found = {
+        address: ROOT / name
+        for name, address in _FROM_ELSEWHERE.items()
+        if is_checkout or name.startswith(PACKAGE.name)
+    }
     guide.pop("guide/found.html", None)
     return {address: p for address, p in (guide | found).items() if p.is_file()}
 

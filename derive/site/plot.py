@@ -15,6 +15,8 @@ _SIZES = [2**n for n in range(3, 14)]
 _OTHER = 64
 """The value of every other size."""
 _WIDTH, _HEIGHT = 420, 240
+_LINE = 14
+"""The height of a line of text."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 96, 16, 36
 
 
@@ -86,15 +88,13 @@ def _chart(title: str, letter: str, series: Mapping[str, Sequence[int]]) -> str:
         parts.append(f'<text x="{x(n)}" y="{at}" text-anchor="middle">{n}</text>')
     middle, foot = x(math.sqrt(_SIZES[0] * _SIZES[-1])), _HEIGHT - 3
     parts.append(f'<text class="axis" x="{middle}" y="{foot}" text-anchor="middle">{letter}</text>')
-    used: list[float] = []
-    for n, (name, values) in enumerate(series.items()):
+    lowest = -math.inf
+    for n, name in sorted(enumerate(series), key=lambda row: -series[row[1]][-1]):
+        values = series[name]
         points = " ".join(f"{x(s)},{y(v)}" for s, v in zip(_SIZES, values, strict=True))
         parts.append(f'<polyline class="series{n}" points="{points}"/>')
-        at = y(values[-1]) + 4
-        while any(abs(at - other) < 14 for other in used):
-            at += 4
-        used.append(at)
-        parts.append(f'<text class="name{n}" x="{x(_SIZES[-1]) + 6}" y="{at}">{name}</text>')
+        lowest = max(y(values[-1]) + 4, lowest + _LINE)
+        parts.append(f'<text class="name{n}" x="{x(_SIZES[-1]) + 6}" y="{lowest}">{name}</text>')
     said = f"{title} over {letter}: " + "; ".join(
         f"{name} from {values[0]:.2g} to {values[-1]:.2g}" for name, values in series.items()
     )

@@ -161,7 +161,8 @@ def operation_view(entry: Entry) -> OperationView:
     views = tuple(_option_view(op, d, first, taken) for d in found)
     steps = [s for v in views for s in (*v.rewritten, *(s for f in v.derived for s in f.steps))]
     ratios = measured().get(op.name, ())
-    longest = max([1.0, *(ratio for _, ratio in ratios)])
+    bars = [*ratios, ("the other", 1.0)] if ratios else []
+    longest = max((ratio for _, ratio in bars), default=1)
     return OperationView(
         name=op.name,
         family=entry.family,
@@ -175,7 +176,7 @@ def operation_view(entry: Entry) -> OperationView:
         production_lines=production.count("\n"),
         steps=len(steps),
         checked=sum(s.checked for s in steps),
-        bars=tuple(Bar(what, ratio, round(100 * ratio / longest, 1)) for what, ratio in ratios),
+        bars=tuple(Bar(what, ratio, round(100 * ratio / longest, 1)) for what, ratio in bars),
         conventions=tuple(_conventions(op)),
         checks=tuple((c.name, c.states) for c in GRADIENTS),
         more_checks=len(QUICK) - len(GRADIENTS),

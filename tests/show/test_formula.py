@@ -202,6 +202,12 @@ def test_a_name_of_a_derivative_is_a_fraction_in_mathml():
         assert list(shown) == ["∂" + above.replace("_", ""), "∂" + below.replace("_", "")]
 
 
+def test_the_name_of_a_sum_is_a_sum_in_mathml():
+    root = ElementTree.fromstring(mathml(at("Σ[n,*q] u", c)))
+    letters = [e.text for e in root.iter() if e.tag.endswith("}mi")]
+    assert letters == ["n", "q", "u", "c"]
+
+
 @each_row("e", [e for e, _ in UNICODE + LATEX])
 def test_every_formula_is_well_formed(e):
     ElementTree.fromstring(mathml(e))
