@@ -139,6 +139,7 @@ def _front(entries: Sequence[Entry], families: Sequence[Family], own: str) -> st
     view = {
         "title": title,
         "lead": lead,
+        "own": own,
         "name": shown.name,
         "spec": spec,
         "formulas": formulas,

@@ -18,7 +18,6 @@ from derive.site.code import block
 
 PACKAGE = Path(__file__).parents[1]
 ROOT = PACKAGE.parent
-FOUND = PACKAGE / "examples" / "found"
 MISTAKES = "mistakes.html"
 
 _FROM_ELSEWHERE = {
