@@ -35,6 +35,11 @@ def names() -> tuple[str, ...]:
     return tuple(name for members in FAMILIES.values() for name in members)
 
 
+def files() -> tuple[Path, ...]:
+    """The spec files, in order."""
+    return tuple(map(_file, FAMILIES))
+
+
 def operations() -> tuple[Operation, ...]:
     """All operations, in order."""
     return tuple(op for family in FAMILIES for op in _family(family))
@@ -70,4 +75,8 @@ def digest(file: Path) -> str:
 def _family(family: str) -> tuple[Operation, ...]:
     from derive.notation.specification import read
 
-    return read(CONTENTS.with_name(f"{family}.derive"))
+    return read(_file(family))
+
+
+def _file(family: str) -> Path:
+    return CONTENTS.with_name(f"{family}.derive")

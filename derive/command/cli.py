@@ -23,6 +23,7 @@ from derive.command.console import print_json, print_note, print_pages, print_wa
 from derive.command.linting import lint
 from derive.command.options import Json, Limit, Quiet, Style, Watch, hush, warn
 from derive.command.project import complete_name, find_project, lines_of, lookup, project_files
+from derive.command.site import docs, site
 from derive.command.starting import new
 from derive.command.tracing import read
 from derive.command.verifying import compare, verify
@@ -354,5 +355,5 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
 
 # ---------------------------------- new, generate, check, verify, compare, audit, lint
 
-for command in (new, generate, check, verify, compare, read, audit, lint):
+for command in (new, generate, check, verify, compare, read, audit, lint, site, docs):
     app.command()(command)

@@ -22,8 +22,8 @@ def template(name: str) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """Return the template environment."""
+def environment(escapes: bool = False) -> Environment:
+    """Return the template environment; with ``escapes``, for HTML."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     return Environment(
@@ -32,5 +32,5 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=escapes,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
 
@@ -17,7 +17,8 @@ from derive.algebra import expr as ex
 from derive.algebra.substitution import primed, replace, substitute
 from derive.show.identities import AxisFunction
 from derive.show.legible import legible
-from derive.show.typeset import STYLES, Style
+from derive.show.mathml import MathML
+from derive.show.typeset import Latex, Style
 
 _OR, _AND, _NOT, _REL, _ADD, _MUL, _POW, _ATOM = range(8)
 """Precedence, loosest first. A prefix operator (Σ, Π) reaches as far as a product."""
@@ -29,6 +30,9 @@ _ZEROS = 4
 """A number below 10**-_ZEROS prints as 1e-12, not 0.000000000001."""
 _DIGITS = 17
 _DIGITS_OF_SINGLE = 9
+
+STYLES: Mapping[str, Style] = {"unicode": Style(), "latex": Latex(), "mathml": MathML()}
+"""The targets, by name."""
 
 
 def unicode(e: ex.Expr) -> str:
@@ -46,17 +50,19 @@ def mathml(e: ex.Expr) -> str:
     return _expression(e, "mathml")
 
 
-def equation(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str = "unicode") -> str:
-    """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``."""
-    target = STYLES[style]
+def equation(
+    name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str | Style = "unicode"
+) -> str:
+    """name[axes] = body in the style ``unicode``, ``latex`` or ``mathml``, or one of its own."""
+    target = STYLES[style] if isinstance(style, str) else style
     return target.whole(target.relations["=="].join(sides(name, axes, body, style)))
 
 
-def sides(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str) -> tuple[str, str]:
+def sides(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str | Style) -> tuple[str, str]:
     """Return the left and the right side of the equation name[axes] = body."""
     left, right = _display_letters(ex.Access(name, tuple(axes)), legible(body))
     right = _in_order_of(left, right)
-    printer = _Printer(STYLES[style])
+    printer = _Printer(STYLES[style] if isinstance(style, str) else style)
     return printer.text(left), printer.text(right)
 
 
@@ -160,9 +166,7 @@ class _Printer:
             case ex.Size(extent):
                 return style.size(style.name(extent)), _ATOM
             case ex.Access(tensor, positions):
-                name = style.name(tensor)
-                texts = [self.position(p) for p in positions]
-                return (style.subscript(name, texts) if texts else name), _ATOM
+                return style.access(tensor, [self.position(p) for p in positions]), _ATOM
             case ex.Delta(axis, position):
                 return style.delta([self.position(axis), self.position(position)]), _ATOM
             case ex.Composite():

@@ -1,4 +1,4 @@
-"""Styles for Unicode, LaTeX and MathML: how each construct is put together from texts.
+"""Styles for Unicode and LaTeX: how each construct is put together from texts.
 
 A style decides nothing: `derive.show.formula` settles order, signs and parentheses, and hands
 over the texts of the parts.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
-_GREEK = dict(
+GREEK = dict(
     zip(
         "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
         "upsilon phi chi psi omega".split(),
@@ -70,6 +69,10 @@ class Style:
     def subscript(self, name: str, positions: Sequence[str]) -> str:
         return f"{name}[{','.join(positions)}]"
 
+    def access(self, tensor: str, positions: Sequence[str]) -> str:
+        name = self.name(tensor)
+        return self.subscript(name, positions) if positions else name
+
     def composite(self, parts: Sequence[str]) -> str:
         return self.fence(" ".join(parts))
 
@@ -108,7 +111,7 @@ def _has_subscript(letter: str) -> bool:
     return len(bare) == 1 and ord(bare) in _SUBSCRIPTS
 
 
-class _Latex(Style):
+class Latex(Style):
     encloses = True
     times, minus, negative = r" \, ", " - ", "-"
     conjunction, disjunction, negation = r" \land ", r" \lor ", r"\lnot "
@@ -149,7 +152,7 @@ class _Latex(Style):
         if bare.startswith("∂"):
             above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
             return self.fraction(rf"\partial {above}", rf"\partial {below}")
-        if bare in _GREEK:
+        if bare in GREEK:
             return f"\\{bare}{primes}"
         return (bare if len(bare) == 1 else _command("mathrm", bare)) + primes
 
@@ -200,85 +203,7 @@ def _command(command: str, text: str) -> str:
     return f"\\{command}{{" + text.replace("_", r"\_") + "}"
 
 
-class _MathML(Style):
-    encloses = True
-    times, plus, minus, negative = "<mo>&#x2062;</mo>", "<mo>+</mo>", "<mo>−</mo>", "<mo>−</mo>"
-    conjunction, disjunction, negation = "<mo>∧</mo>", "<mo>∨</mo>", "<mo>¬</mo>"
-    comma = "<mo>,</mo>"
-    relations: Mapping[str, str] = {
-        op: f"<mo>{escape(sign.strip())}</mo>" for op, sign in Style.relations.items()
-    }
-    constants: Mapping[str, str] = {"pi": "<mi>π</mi>", "inf": "<mi>∞</mi>"}
-    operators: Mapping[str, str] = {"sum": "<mo>∑</mo>", "prod": "<mo>∏</mo>"}
-
-    def whole(self, text: str) -> str:
-        return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{text}</math>'
-
-    def number(self, text: str) -> str:
-        digits, _, exponent = text.partition("e")
-        if not exponent:
-            return f"<mn>{digits}</mn>"
-        power = self.power("<mn>10</mn>", f"<mn>{exponent.replace('-', '−')}</mn>", True)
-        return power if digits == "1" else f"<mn>{digits}</mn>{self.times}{power}"
-
-    def name(self, name: str) -> str:
-        bare = name.rstrip("'")
-        return f"<mi>{escape(_GREEK.get(bare, bare))}{'′' * (len(name) - len(bare))}</mi>"
-
-    def group(self, letter: str) -> str:
-        return f"<mrow><mo>*</mo>{letter}</mrow>"
-
-    def fence(self, text: str, left: str = "(", right: str = ")") -> str:
-        return f"<mrow><mo>{left}</mo>{text}<mo>{right}</mo></mrow>"
-
-    def fraction(self, top: str, bottom: str) -> str:
-        return f"<mfrac><mrow>{top}</mrow><mrow>{bottom}</mrow></mfrac>"
-
-    def power(self, base: str, exponent: str, atomic: bool) -> str:
-        return f"<msup><mrow>{base}</mrow><mrow>{exponent}</mrow></msup>"
-
-    def root(self, text: str, atomic: bool) -> str:
-        return f"<msqrt>{text}</msqrt>"
-
-    def subscript(self, name: str, positions: Sequence[str]) -> str:
-        return f"<msub>{name}<mrow>{self.comma.join(positions)}</mrow></msub>"
-
-    def composite(self, parts: Sequence[str]) -> str:
-        return self.fence("<mspace width='0.2em'/>".join(parts))
-
-    def size(self, letter: str) -> str:
-        return f"<msub><mi>N</mi>{letter}</msub>"
-
-    def delta(self, positions: Sequence[str]) -> str:
-        return self.subscript("<mi>δ</mi>", positions)
-
-    def call(self, name: str, args: Sequence[str]) -> str:
-        if name in self.fences:
-            return super().call(name, args)
-        inside = self.fence(self.comma.join(args))
-        return f"<mrow><mi>{escape(name)}</mi><mo>&#x2061;</mo>{inside}</mrow>"
-
-    def operator(self, kind: str, letters: Sequence[str], condition: str | None) -> str:
-        sign = self.operators.get(kind, f"<mi>{kind}</mi>")
-        under = self.comma.join(letters)
-        if condition is not None:
-            under += f"<mo>:</mo>{condition}"
-        return f"<munder>{sign}<mrow>{under}</mrow></munder>"
-
-    def prefix(self, operator: str, body: str) -> str:
-        return f"<mrow>{operator}{body}</mrow>"
-
-    def where(self, condition: str, then: str, other: str) -> str:
-        rows = ((then, "if", condition), (other, "otherwise", ""))
-        table = "".join(
-            f"<mtr><mtd>{value}</mtd><mtd><mtext>{word}&#xa0;</mtext>{case}</mtd></mtr>"
-            for value, word, case in rows
-        )
-        return f"<mrow><mo>{{</mo><mtable>{table}</mtable></mrow>"
-
-
-STYLES: Mapping[str, Style] = {"unicode": Style(), "latex": _Latex(), "mathml": _MathML()}
-"""The targets, by name."""
+_LATEX = Latex()
 
 
 # LaTeX beyond formulas
@@ -297,7 +222,7 @@ def in_display(equations: Iterable[tuple[str, str]]) -> str:
 
 def name_in_latex(name: str) -> str:
     """Return a name within a formula."""
-    return STYLES["latex"].name(name)
+    return _LATEX.name(name)
 
 
 def plain(text: str) -> str:

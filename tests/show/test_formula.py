@@ -16,6 +16,7 @@ from kit.each import each_row
 from derive.algebra import expr as ex
 from derive.algebra.interpret import evaluate
 from derive.show.formula import equation, latex, mathml, unicode
+from derive.show.mathml import MathML, Partial
 
 i, j, k, l, n, c = (ex.Index(name, name) for name in "ijklnc")  # noqa: E741
 p, q = ex.Index("p", "p", True), ex.Index("q", "q", True)
@@ -181,10 +182,30 @@ def test_latex(e, expected):
 
 def test_mathml():
     assert mathml(at("A", i, k) ** 2 / 3) == (
-        '<math xmlns="http://www.w3.org/1998/Math/MathML"><mfrac><mrow><msup><mrow><msub><mi>A</mi>'
-        "<mrow><mi>i</mi><mo>,</mo><mi>k</mi></mrow></msub></mrow><mrow><mn>2</mn></mrow></msup>"
-        "</mrow><mrow><mn>3</mn></mrow></mfrac></math>"
+        '<math xmlns="http://www.w3.org/1998/Math/MathML"><mrow><mfrac><mrow><msup><mrow><msub>'
+        "<mrow><mi>A</mi></mrow><mrow><mi>i</mi>"
+        '<mo separator="true" lspace="0" rspace="0.1em">,</mo><mi>k</mi></mrow></msub></mrow>'
+        "<mrow><mn>2</mn></mrow></msup></mrow><mrow><mn>3</mn></mrow></mfrac></mrow></math>"
     )
+
+
+def test_a_name_of_a_derivative_is_a_fraction_in_mathml():
+    partials = {"grad_A": Partial("L", "A"), "∂S/∂A": Partial("S", "A", 1)}
+    own = MathML(partials)
+    for name, axes, above, below in (
+        ("grad_A", (i, k), "L", "A_ik"),
+        ("∂S/∂A", (l, i, k), "S_l", "A_ik"),
+    ):
+        root = ElementTree.fromstring(equation(name, axes, a, own))
+        fraction = next(e for e in root.iter() if e.tag.endswith("mfrac"))
+        shown = ("".join(part.itertext()).replace(",", "") for part in fraction)
+        assert list(shown) == ["∂" + above.replace("_", ""), "∂" + below.replace("_", "")]
+
+
+def test_the_name_of_a_sum_is_a_sum_in_mathml():
+    root = ElementTree.fromstring(mathml(at("Σ[n,*q] u", c)))
+    letters = [e.text for e in root.iter() if e.tag.endswith("}mi")]
+    assert letters == ["n", "q", "u", "c"]
 
 
 @each_row("e", [e for e, _ in UNICODE + LATEX])

@@ -44,6 +44,7 @@ NAMED_COMMANDS = (
     "cli",
     "linting",
     "options",
+    "site",
     "starting",
     "tracing",
     "verifying",
@@ -79,6 +80,7 @@ ROOMS = (
     ("tracing",),
     ("auditing",),
     ("linting",),
+    ("site",),
     ("command",),
     ("__main__",),
     ("generated",),
@@ -208,6 +210,8 @@ USERS = {
     "jinja2": {"module"},
     "typer": {"command"},
     "rich": {"command", "examples"},
+    "pygments": {"site"},
+    "markdown_it": {"site"},
     "filelock": {"command"},
 }
 """The rooms that import a library."""

@@ -7,14 +7,14 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 80_800,
+    "derive": 82_300,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_300,
-    "derive/check": 4_800,
-    "derive/command": 3_500,
+    "derive/check": 4_900,
+    "derive/command": 3_600,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
@@ -25,10 +25,11 @@ LIMITS = {
     "derive/notation": 7_800,
     "derive/program": 7_400,
     "derive/reports": 1_200,
-    "derive/show": 1_900,
+    "derive/show": 2_000,
+    "derive/site": 1_100,
     "derive/tracing": 8_900,
     "templates": 1_600,
-    "tests": 64_100,
+    "tests": 64_700,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -1,0 +1,155 @@
+"""Write the pages of a site: the front page, the catalog, the operations, and the guide.
+
+`pages` yields what is quick, and `operation_page` makes the page of one operation, which takes a
+part of a second. A page that derives in the browser joins `pages` and `NAVIGATION`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from derive import __version__
+from derive.module.templating import environment, template
+from derive.site.documents import MISTAKES, document, pictures
+from derive.site.documents import pages as documents
+from derive.site.views import Entry, example, operation_view
+
+GUIDE = "guide/index.html"
+"""The first page of the guide."""
+
+NAVIGATION = (("catalog.html", "Catalog"), (GUIDE, "Guide"), (MISTAKES, "Mistakes found"))
+"""Address and title of the links on top of every page."""
+
+ASSETS = ("style.css", "script.js")
+MARKER = ".derive-site"
+"""A file that tells a folder of a site from any other."""
+
+_EXAMPLE = "softmax"
+"""The operation of the front page, if the site has it; else its first."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link on top of a page; ``current`` is the attribute that marks the page itself."""
+
+    address: str
+    title: str
+    current: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """What every template needs: titles, and the way to the root of the site."""
+
+    title: str
+    description: str
+    root: str
+    home: str
+    navigation: tuple[Link, ...]
+    footer: str = f"derive {__version__}. Static pages, without requests to other machines."
+
+
+@dataclass(frozen=True)
+class Family:
+    """Operations of the catalog that stand together."""
+
+    key: str
+    title: str
+    entries: tuple[Entry, ...]
+
+
+def _page(address: str, title: str, description: str, whole: bool = True) -> Page:
+    """Return what a page needs; without the ``whole`` site, there is the guide alone."""
+    links = (
+        Link(to, name, ' aria-current="page"' if to == address else "")
+        for to, name in NAVIGATION
+        if whole or to in documents()
+    )
+    home = "index.html" if whole else GUIDE
+    return Page(title, description, "../" * address.count("/"), home, tuple(links))
+
+
+def _rendered(name: str, page: Page, view: Any) -> str:
+    found = environment(escapes=True).get_template(f"site/{name}.html.jinja")
+    return found.render(page=page, view=view)
+
+
+def operation_address(name: str) -> str:
+    """Return the address of the page of an operation."""
+    return f"op/{name}.html"
+
+
+def operation_page(entry: Entry) -> str:
+    """Return the page of an operation."""
+    view = operation_view(entry)
+    said = entry.description or f"The gradients of {entry.name}, step by step, with code."
+    page = _page(operation_address(entry.name), f"{entry.name} · derive", said)
+    return _rendered("operation", page, view)
+
+
+def pages(entries: Sequence[Entry], own: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (address, text) of every page but those of operations; without these, of the guide.
+
+    ``own`` names the specs of a site of one's own; it is empty for the catalog.
+    """
+    if entries:
+        families = tuple(_families(entries))
+        yield "index.html", _front(entries, families, own)
+        yield "catalog.html", _catalog(entries, families, own)
+    for address, path in documents().items():
+        found = document(path, address)
+        sections = [row for row in found.headings if row[0] == 2]
+        view = {"body": found.body, "sections": sections if len(sections) > 2 else ()}
+        description = f"{found.title}: a page of the guide to derive."
+        page = _page(address, f"{found.title} · derive", description, bool(entries))
+        yield address, _rendered("document", page, view)
+
+
+def assets() -> Iterator[tuple[str, bytes]]:
+    """Yield (address, content) of what the pages read: style, script and pictures."""
+    for name in ASSETS:
+        yield name, template(f"site/{name}").encode()
+    for path in pictures():
+        yield f"guide/{path.name}", path.read_bytes()
+    yield MARKER, b"written by derive site\n"
+
+
+def _families(entries: Sequence[Entry]) -> Iterator[Family]:
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.family, []).append(entry)
+    for key, members in found.items():
+        yield Family(key, key.replace("_", " ").capitalize(), tuple(members))
+
+
+def _front(entries: Sequence[Entry], families: Sequence[Family], own: str) -> str:
+    shown = next((e for e in entries if e.name == _EXAMPLE), entries[0])
+    spec, formulas, code = example(shown)
+    title = f"Gradients of {own}" if own else "Backward passes, derived"
+    lead = (
+        f"{len(entries)} operations with their gradients: formulas, every step that leads to them, "
+        "and the code that computes them."
+        if own
+        else "derive turns the equations of an operation into a PyTorch autograd.Function with a "
+        "correct backward that you can read, and finds the mistakes in backward passes "
+        "written by hand."
+    )
+    view = {
+        "title": title,
+        "lead": lead,
+        "own": own,
+        "name": shown.name,
+        "spec": spec,
+        "formulas": formulas,
+        "code": code,
+        "families": families,
+    }
+    return _rendered("front", _page("index.html", f"{title} · derive", lead), view)
+
+
+def _catalog(entries: Sequence[Entry], families: Sequence[Family], own: str) -> str:
+    lead = f"{len(entries)} operations: for each, the gradients, every step, the code and the cost."
+    view = {"title": own or "Catalog", "lead": lead, "families": families}
+    return _rendered("catalog", _page("catalog.html", f"{own or 'Catalog'} · derive", lead), view)

@@ -1,0 +1,301 @@
+"""What the templates of the site place: plain data, formulas as MathML, code as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.algebra.expr import Call, Reduce, walk
+from derive.api import derivation, source
+from derive.check.checks import GRADIENTS, QUICK
+from derive.check.step_values import steps_of, verdicts
+from derive.cost.size_formula import Amount
+from derive.notation.operation import Choice, Operation, options
+from derive.reports.formula import DerivationStep, Formula
+from derive.reports.result import Cost, Derivation
+from derive.show.formula import sides
+from derive.show.identities import AxisFunction
+from derive.show.mathml import MathML, Partial, aligned, parts
+from derive.show.typeset import Style
+from derive.site.code import anchor, block, listing, owners
+from derive.site.documents import conventions, measured
+from derive.site.plot import plots
+
+_LINES = "line"
+"""The anchors of the lines of the plain module begin with this, as the templates know."""
+
+
+_WIDE = 90
+"""A formula of more characters needs the whole width of a page."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An operation of the site: where it stands in the catalog, and what is said of it."""
+
+    operation: Operation
+    family: str
+    signature: str
+    description: str = ""
+    text: str = ""
+    """The operation as its file has it, if that is a text in index notation."""
+
+    @property
+    def name(self) -> str:
+        """The name of the operation."""
+        return self.operation.name
+
+
+@dataclass(frozen=True)
+class FormulaView:
+    """A formula in two parts, its anchor ("" if it stands above already), and its line or 0."""
+
+    name: str
+    anchor: str
+    left: str
+    right: str
+    line: int
+
+
+@dataclass(frozen=True)
+class StepView:
+    """A step: its rule and identity, the formula after it, and whether its value was checked."""
+
+    rule: str
+    states: str
+    formula: str
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A formula with the steps that lead to it."""
+
+    name: str
+    title: str
+    steps: tuple[StepView, ...]
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """A line of the table of costs: what, in the forward, in the backward."""
+
+    what: str
+    forward: str
+    backward: str
+
+
+@dataclass(frozen=True)
+class OptionView:
+    """All about one option of a choice, or about an operation without one."""
+
+    title: str
+    equations: tuple[FormulaView, ...]
+    definitions: tuple[FormulaView, ...]
+    symbols: tuple[str, ...]
+    gradients: tuple[FormulaView, ...]
+    rewritten: tuple[StepView, ...]
+    derived: tuple[Derived, ...]
+    saved: str
+    recognised: tuple[tuple[str, str, str], ...]
+    cost: tuple[CostRow, ...]
+    kept: str
+    own: str
+    plots: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A measured ratio, and its length in percent of the longest."""
+
+    what: str
+    ratio: float
+    length: float
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What the gradient of a function is at its kinks and ties, and where the guide says so."""
+
+    name: str
+    place: str
+    said: str
+
+
+@dataclass(frozen=True)
+class OperationView:
+    """The page of an operation."""
+
+    name: str
+    family: str
+    signature: str
+    description: str
+    spec: str
+    is_wide: bool
+    options: tuple[OptionView, ...]
+    plain: str
+    production: str
+    production_lines: int
+    steps: int
+    checked: int
+    bars: tuple[Bar, ...]
+    conventions: tuple[Convention, ...]
+    checks: tuple[tuple[str, str], ...]
+    more_checks: int
+
+
+def operation_view(entry: Entry) -> OperationView:
+    """Return the page of an operation; the work is here."""
+    op = entry.operation
+    found = [derivation(op, option) for option, _ in options(op)]
+    plain, production = source(op, style="plain"), source(op, standalone=False)
+    names = list(dict.fromkeys(f.name for d in found for f in _formulas(d)))
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    chosen = dict(choice.outputs) if choice else {}
+    lines = owners(plain, names, chosen)
+    first: dict[str, int] = {}
+    for n, owner in sorted(lines.items(), key=lambda line: (line[1].helps, line[0])):
+        for name in owner.names:
+            first.setdefault(name, n)
+    taken: set[str] = set()
+    views = tuple(_option_view(op, d, first, taken) for d in found)
+    steps = [s for v in views for s in (*v.rewritten, *(s for f in v.derived for s in f.steps))]
+    ratios = measured().get(op.name, ())
+    bars = [*ratios, ("the other", 1.0)] if ratios else []
+    longest = max((ratio for _, ratio in bars), default=1)
+    return OperationView(
+        name=op.name,
+        family=entry.family,
+        signature=entry.signature,
+        description=entry.description,
+        spec=block(entry.text or str(op), "derive"),
+        is_wide=max(len(str(f)) for d in found for f in _formulas(d)) > _WIDE,
+        options=views,
+        plain=listing(plain, _LINES, lines),
+        production=listing(production, "production", owners(production, names, chosen)),
+        production_lines=production.count("\n"),
+        steps=len(steps),
+        checked=sum(s.checked for s in steps),
+        bars=tuple(Bar(what, ratio, round(100 * ratio / longest, 1)) for what, ratio in bars),
+        conventions=tuple(_conventions(op)),
+        checks=tuple((c.name, c.states) for c in GRADIENTS),
+        more_checks=len(QUICK) - len(GRADIENTS),
+    )
+
+
+def example(entry: Entry) -> tuple[str, str, str]:
+    """Return spec, formulas and the plain module, without its docstring, of an operation."""
+    op = entry.operation
+    d = derivation(op)
+    style = _style(op, d)
+    formulas = aligned(_sides(f, style) for f in (*d.equations, *d.shown))
+    text = source(op, style="plain")
+    return (
+        block(entry.text or str(op), "derive"),
+        formulas,
+        block(text.split('"""\n', 2)[-1].strip(), "python"),
+    )
+
+
+def _formulas(d: Derivation) -> tuple[Formula, ...]:
+    """Return all formulas of a page, in order."""
+    return (*d.equations, *d.definitions, *d.shown)
+
+
+def _option_view(
+    op: Operation, d: Derivation, lines: Mapping[str, int], taken: set[str]
+) -> OptionView:
+    style = _style(op, d)
+    marks = dict(zip(map(id, steps_of(d)), verdicts(op, d), strict=True))
+
+    def table(formulas: Sequence[Formula]) -> tuple[FormulaView, ...]:
+        return tuple(_row(f, style, lines, taken) for f in formulas)
+
+    def steps(log: Sequence[DerivationStep]) -> tuple[StepView, ...]:
+        return tuple(_step(s, style, marks.get(id(s)) is True) for s in log)
+
+    choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
+    cost = d.cost
+    return OptionView(
+        title="" if d.option is None else f'{choice}="{d.option}"',
+        equations=table(d.equations),
+        definitions=table(d.definitions),
+        symbols=tuple(_symbol(style, name, output) for output, name in d.cotangents),
+        gradients=table(d.shown),
+        rewritten=steps(d.rewritten),
+        derived=tuple(
+            Derived(f.name, style.whole(style.access(f.name, ())), steps(f.steps))
+            for f in (*d.adjoints, *d.gradients.values())
+            if f.steps
+        ),
+        saved=", ".join(d.saved) or "nothing",
+        recognised=d.recognised,
+        cost=tuple(_cost_rows(cost)),
+        kept=str(cost.saved_bytes),
+        own=str(cost.own_bytes),
+        plots=plots(op, cost),
+    )
+
+
+def _style(op: Operation, d: Derivation) -> MathML:
+    """Return a style in which the gradients, adjoints and partial derivatives are fractions."""
+    named = (*d.equations, *d.definitions, *d.step_definitions)
+    ranks = {f.name: len(f.axes) for f in named} | {t.name: len(t.axes) for t in op.inputs}
+    partials = {f.name: Partial("L", name) for name, f in d.gradients.items()}
+    for step in steps_of(d):
+        if step.name in ranks or step.name in partials:
+            continue
+        above, slash, below = step.name.partition("/")
+        if slash and above.startswith("∂") and below.startswith("∂"):
+            above, below = above[1:], below[1:]
+            partials[step.name] = Partial(above, below, ranks.get(above, 0))
+        elif step.name.startswith("grad_") and step.name[len("grad_") :] in ranks:
+            partials[step.name] = Partial("L", step.name[len("grad_") :])
+    return MathML(partials)
+
+
+def _symbol(style: MathML, name: str, output: str) -> str:
+    """Return ``G = ∂L/∂Y``."""
+    fraction = MathML({name: Partial("L", output)}).access(name, ())
+    return style.whole(f"{style.name(name)}{style.relations['==']}{fraction}")
+
+
+def _sides(f: Formula, style: Style) -> tuple[str, str]:
+    return sides(f.name, f.axes, f.body, style)
+
+
+def _row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> FormulaView:
+    left, right = parts(_sides(f, style))
+    own = "" if f.name in taken else anchor(f.name)
+    taken.add(f.name)
+    return FormulaView(f.name, own, left, right, lines.get(f.name, 0))
+
+
+def _step(step: DerivationStep, style: MathML, checked: bool) -> StepView:
+    equation = sides(step.name, step.axes, step.after, style)
+    return StepView(step.rule, step.states, aligned([equation]), checked)
+
+
+def _cost_rows(cost: Cost) -> Iterator[CostRow]:
+    works = cost.forward, cost.backward
+    yield CostRow("flops", *(str(w.flops) for w in works))
+    yield CostRow("passes over full tensors", *(str(w.passes) for w in works))
+    yield CostRow("largest intermediate", *(_most(w.largest) for w in works))
+
+
+def _most(amounts: Sequence[Amount]) -> str:
+    shown = list(dict.fromkeys(map(str, amounts)))
+    return f"max({', '.join(shown)})" if len(shown) > 1 else (shown or ["none"])[0]
+
+
+def _conventions(op: Operation) -> Iterator[Convention]:
+    """Yield the conventions of the functions and reductions in the equations."""
+    met: set[str] = set()
+    for equation in op.equations:
+        for e in walk(equation.body):
+            name = e.function if isinstance(e, Call) else None
+            name = e.kind if isinstance(e, Reduce | AxisFunction) else name
+            if name in conventions() and name not in met:
+                assert name is not None
+                met.add(name)
+                yield Convention(name, *conventions()[name])
