@@ -17,6 +17,9 @@ from pathlib import Path
 
 from derive.errors import DeriveError, LimitError
 
+# A browser has one thread for each interpreter, and no clock of threads.
+_processor_time = getattr(time, "thread_time", time.process_time)
+
 SECONDS = 30.0
 """Default time limit per spec file on the command line."""
 
@@ -54,14 +57,14 @@ class _Clock:
         self.allowed = allowed
         self.left = _OFTEN
         self.place = ""
-        self._start = time.thread_time()
+        self._start = _processor_time()
         self._memory = _resident()
 
     def look(self) -> None:
         """Raise `LimitError` if a limit is exceeded."""
         self.left = _OFTEN
         seconds, memory = self.allowed.seconds, self.allowed.memory
-        if seconds is not None and time.thread_time() - self._start > seconds:
+        if seconds is not None and _processor_time() - self._start > seconds:
             raise self._error(f"takes more than {seconds:g} s of processor time", "seconds")
         if memory is not None and _resident() - self._memory > memory:
             raise self._error(f"takes more than {memory / 1e9:g} GB of memory", "memory")

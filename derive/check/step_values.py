@@ -15,15 +15,10 @@ from derive.check.samples import Sample, cases, sample
 from derive.errors import DeriveError
 from derive.notation.operation import Number, Operation, SizeOf
 from derive.reports.formula import DerivationStep
-from derive.reports.result import Derivation
+from derive.reports.result import Derivation, steps_of
 
 _MOST_WORK = 1_500_000
 """Nodes of a formula that are evaluated for a step on a page, a few tenths of a second."""
-
-
-def steps_of(d: Derivation) -> list[DerivationStep]:
-    """Return all steps of a derivation, in order."""
-    return [*d.rewritten, *(s for f in (*d.adjoints, *d.gradients.values()) for s in f.steps)]
 
 
 class StepValues:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import webbrowser
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,14 @@ def site(
     more: Annotated[
         list[Path] | None, typer.Argument(metavar="[SPEC_FILE]...", help="Further spec files.")
     ] = None,
+    live: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Add a page that derives in the browser; FOLDER is where npm put Pyodide, for "
+            "example node_modules/pyodide.",
+        ),
+    ] = None,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
 ) -> None:
@@ -55,7 +64,7 @@ def site(
     if not entries:
         raise DeriveError(f"{own} has no operation")
     _prepare(out)
-    failures = _write(out, entries, own)
+    failures = _write(out, entries, own, live)
     for failure in failures:
         typer.echo(f"wrong: {failure}")
     if not quiet:
@@ -115,15 +124,18 @@ def _prepare(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _write(out: Path, entries: list[Entry], own: str) -> list[str]:
+def _write(out: Path, entries: list[Entry], own: str, live: Path | None = None) -> list[str]:
     """Write all files of the site, remove pages of operations that are gone; return failures."""
-    from derive.site.build import assets, operation_address, operation_page, pages
+    from derive.site.build import assets, live_assets, operation_address, operation_page, pages
 
     for address, content in assets():
         _put(out / address, content)
+    for address, content in live_assets(live) if live else ():
+        _put(out / address, content)
     written = set()
     failures = []
-    made = each(operation_page, entries, attrgetter("name"), _SHARE)
+    one_page = partial(operation_page, live=live is not None)
+    made = each(one_page, entries, attrgetter("name"), _SHARE)
     shown = progress(made, "writing pages", len(entries))
     for entry, text in zip(entries, shown, strict=True):
         if isinstance(text, DeriveError):
@@ -132,7 +144,7 @@ def _write(out: Path, entries: list[Entry], own: str) -> list[str]:
         written.add(out / operation_address(entry.name))
         _put(out / operation_address(entry.name), text.encode())
     kept = [entry for entry in entries if out / operation_address(entry.name) in written]
-    for address, text in pages(kept, own):
+    for address, text in pages(kept, own, live is not None):
         _put(out / address, text.encode())
     for path in (out / "op").glob("*.html"):
         if path not in written:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +12,16 @@ if TYPE_CHECKING:
 
 @cache
 def template(name: str) -> str:
-    """Read a template: inside the package in the wheel, next to it in the repository."""
-    inside = files("derive").joinpath("templates", name)
-    if inside.is_file():
-        return inside.read_text(encoding="utf-8")
-    beside = Path(__file__).resolve().parents[2] / "templates" / name
-    return beside.read_text(encoding="utf-8")
+    """Read a template."""
+    return (root() / name).read_text(encoding="utf-8")
+
+
+@cache
+def root() -> Path:
+    """Return the folder of templates: in the package in the wheel, next to it in the repository."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "templates"
+    return inside if inside.is_dir() else package.parent / "templates"
 
 
 @cache

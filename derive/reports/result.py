@@ -331,3 +331,8 @@ class Derivation(_Printed, Formulas):
             rewritten=self.rewritten if steps else (),
             recognised=self.recognised if steps else (),
         )
+
+
+def steps_of(d: Derivation) -> list[DerivationStep]:
+    """Return all steps of a derivation, in order."""
+    return [*d.rewritten, *(s for f in (*d.adjoints, *d.gradients.values()) for s in f.steps)]

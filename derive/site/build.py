@@ -1,17 +1,19 @@
 """Write the pages of a site: the front page, the catalog, the operations, and the guide.
 
 `pages` yields what is quick, and `operation_page` makes the page of one operation, which takes a
-part of a second. A page that derives in the browser joins `pages` and `NAVIGATION`.
+part of a second. With ``live``, the site has a page that derives in the browser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from derive import __version__
 from derive.module.templating import environment, template
+from derive.site import bundle
 from derive.site.documents import MISTAKES, document, pictures
 from derive.site.documents import pages as documents
 from derive.site.views import Entry, example, operation_view
@@ -19,7 +21,15 @@ from derive.site.views import Entry, example, operation_view
 GUIDE = "guide/index.html"
 """The first page of the guide."""
 
-NAVIGATION = (("catalog.html", "Catalog"), (GUIDE, "Guide"), (MISTAKES, "Mistakes found"))
+LIVE = "live.html"
+"""The page that derives in the browser, and what it loads beside the style and the script."""
+
+NAVIGATION = (
+    (LIVE, "Try it"),
+    ("catalog.html", "Catalog"),
+    (GUIDE, "Guide"),
+    (MISTAKES, "Mistakes found"),
+)
 """Address and title of the links on top of every page."""
 
 ASSETS = ("style.css", "script.js")
@@ -60,12 +70,14 @@ class Family:
     entries: tuple[Entry, ...]
 
 
-def _page(address: str, title: str, description: str, whole: bool = True) -> Page:
+def _page(
+    address: str, title: str, description: str, whole: bool = True, live: bool = False
+) -> Page:
     """Return what a page needs; without the ``whole`` site, there is the guide alone."""
     links = (
         Link(to, name, ' aria-current="page"' if to == address else "")
         for to, name in NAVIGATION
-        if whole or to in documents()
+        if (live if to == LIVE else whole or to in documents())
     )
     home = "index.html" if whole else GUIDE
     return Page(title, description, "../" * address.count("/"), home, tuple(links))
@@ -81,29 +93,31 @@ def operation_address(name: str) -> str:
     return f"op/{name}.html"
 
 
-def operation_page(entry: Entry) -> str:
+def operation_page(entry: Entry, live: bool = False) -> str:
     """Return the page of an operation."""
     view = operation_view(entry)
     said = entry.description or f"The gradients of {entry.name}, step by step, with code."
-    page = _page(operation_address(entry.name), f"{entry.name} · derive", said)
+    page = _page(operation_address(entry.name), f"{entry.name} · derive", said, live=live)
     return _rendered("operation", page, view)
 
 
-def pages(entries: Sequence[Entry], own: str = "") -> Iterator[tuple[str, str]]:
+def pages(entries: Sequence[Entry], own: str = "", live: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (address, text) of every page but those of operations; without these, of the guide.
 
     ``own`` names the specs of a site of one's own; it is empty for the catalog.
     """
     if entries:
         families = tuple(_families(entries))
-        yield "index.html", _front(entries, families, own)
-        yield "catalog.html", _catalog(entries, families, own)
+        yield "index.html", _front(entries, families, own, live)
+        yield "catalog.html", _catalog(entries, families, own, live)
+    if entries and live:
+        yield LIVE, _live(entries, families)
     for address, path in documents().items():
         found = document(path, address)
         sections = [row for row in found.headings if row[0] == 2]
         view = {"body": found.body, "sections": sections if len(sections) > 2 else ()}
         description = f"{found.title}: a page of the guide to derive."
-        page = _page(address, f"{found.title} · derive", description, bool(entries))
+        page = _page(address, f"{found.title} · derive", description, bool(entries), live)
         yield address, _rendered("document", page, view)
 
 
@@ -116,6 +130,15 @@ def assets() -> Iterator[tuple[str, bytes]]:
     yield MARKER, b"written by derive site\n"
 
 
+def live_assets(interpreter: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield (address, content) of what the live page loads; ``interpreter`` is Pyodide's folder."""
+    yield from bundle.interpreter(interpreter)
+    yield "engine.zip", bundle.engine()
+    for name in ("live.js", "engine.js", "offline.js"):
+        text = template(f"site/{name}").replace("{{ version }}", __version__)
+        yield name, text.encode()
+
+
 def _families(entries: Sequence[Entry]) -> Iterator[Family]:
     found: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -124,8 +147,21 @@ def _families(entries: Sequence[Entry]) -> Iterator[Family]:
         yield Family(key, key.replace("_", " ").capitalize(), tuple(members))
 
 
-def _front(entries: Sequence[Entry], families: Sequence[Family], own: str) -> str:
-    shown = next((e for e in entries if e.name == _EXAMPLE), entries[0])
+def _shown(entries: Sequence[Entry]) -> Entry:
+    return next((e for e in entries if e.name == _EXAMPLE), entries[0])
+
+
+def _live(entries: Sequence[Entry], families: Sequence[Family]) -> str:
+    """Return the live page; its examples are that of the front page and the first of each family."""
+    chosen = [_shown(entries), *(family.entries[0] for family in families)]
+    examples = {e.name: e.text or str(e.operation) for e in chosen}
+    title, lead = "Derive in the browser", "The gradients of your equations, as you type them."
+    view = {"examples": examples.items(), "engine": "engine.js"}
+    return _rendered("live", _page(LIVE, f"{title} · derive", lead, live=True), view)
+
+
+def _front(entries: Sequence[Entry], families: Sequence[Family], own: str, live: bool) -> str:
+    shown = _shown(entries)
     spec, formulas, code = example(shown)
     title = f"Gradients of {own}" if own else "Backward passes, derived"
     lead = (
@@ -146,10 +182,11 @@ def _front(entries: Sequence[Entry], families: Sequence[Family], own: str) -> st
         "code": code,
         "families": families,
     }
-    return _rendered("front", _page("index.html", f"{title} · derive", lead), view)
+    return _rendered("front", _page("index.html", f"{title} · derive", lead, live=live), view)
 
 
-def _catalog(entries: Sequence[Entry], families: Sequence[Family], own: str) -> str:
+def _catalog(entries: Sequence[Entry], families: Sequence[Family], own: str, live: bool) -> str:
     lead = f"{len(entries)} operations: for each, the gradients, every step, the code and the cost."
     view = {"title": own or "Catalog", "lead": lead, "families": families}
-    return _rendered("catalog", _page("catalog.html", f"{own or 'Catalog'} · derive", lead), view)
+    page = _page("catalog.html", f"{own or 'Catalog'} · derive", lead, live=live)
+    return _rendered("catalog", page, view)

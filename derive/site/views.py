@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from derive.algebra.expr import Call, Reduce, walk
 from derive.api import derivation, source
 from derive.check.checks import GRADIENTS, QUICK
-from derive.check.step_values import steps_of, verdicts
+from derive.check.step_values import verdicts
 from derive.cost.size_formula import Amount
 from derive.notation.operation import Choice, Operation, options
 from derive.reports.formula import DerivationStep, Formula
-from derive.reports.result import Cost, Derivation
-from derive.show.formula import sides
+from derive.reports.result import Cost, Derivation, steps_of
 from derive.show.identities import AxisFunction
-from derive.show.mathml import MathML, Partial, aligned, parts
-from derive.show.typeset import Style
-from derive.site.code import anchor, block, listing, owners
+from derive.show.mathml import aligned
+from derive.site.code import block, listing, owners
 from derive.site.documents import conventions, measured
+from derive.site.formulas import FormulaView, StepView, row, sides_of, step, style_of, symbol
 from derive.site.plot import plots
 
 _LINES = "line"
@@ -44,27 +43,6 @@ class Entry:
     def name(self) -> str:
         """The name of the operation."""
         return self.operation.name
-
-
-@dataclass(frozen=True)
-class FormulaView:
-    """A formula in two parts, its anchor ("" if it stands above already), and its line or 0."""
-
-    name: str
-    anchor: str
-    left: str
-    right: str
-    line: int
-
-
-@dataclass(frozen=True)
-class StepView:
-    """A step: its rule and identity, the formula after it, and whether its value was checked."""
-
-    rule: str
-    states: str
-    formula: str
-    checked: bool
 
 
 @dataclass(frozen=True)
@@ -187,8 +165,8 @@ def example(entry: Entry) -> tuple[str, str, str]:
     """Return spec, formulas and the plain module, without its docstring, of an operation."""
     op = entry.operation
     d = derivation(op)
-    style = _style(op, d)
-    formulas = aligned(_sides(f, style) for f in (*d.equations, *d.shown))
+    style = style_of(op, d)
+    formulas = aligned(sides_of(f, style) for f in (*d.equations, *d.shown))
     text = source(op, style="plain")
     return (
         block(entry.text or str(op), "derive"),
@@ -205,14 +183,14 @@ def _formulas(d: Derivation) -> tuple[Formula, ...]:
 def _option_view(
     op: Operation, d: Derivation, lines: Mapping[str, int], taken: set[str]
 ) -> OptionView:
-    style = _style(op, d)
+    style = style_of(op, d)
     marks = dict(zip(map(id, steps_of(d)), verdicts(op, d), strict=True))
 
     def table(formulas: Sequence[Formula]) -> tuple[FormulaView, ...]:
-        return tuple(_row(f, style, lines, taken) for f in formulas)
+        return tuple(row(f, style, lines, taken) for f in formulas)
 
     def steps(log: Sequence[DerivationStep]) -> tuple[StepView, ...]:
-        return tuple(_step(s, style, marks.get(id(s)) is True) for s in log)
+        return tuple(step(s, style, marks.get(id(s)) is True) for s in log)
 
     choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
     cost = d.cost
@@ -220,7 +198,7 @@ def _option_view(
         title="" if d.option is None else f'{choice}="{d.option}"',
         equations=table(d.equations),
         definitions=table(d.definitions),
-        symbols=tuple(_symbol(style, name, output) for output, name in d.cotangents),
+        symbols=tuple(symbol(style, name, output) for output, name in d.cotangents),
         gradients=table(d.shown),
         rewritten=steps(d.rewritten),
         derived=tuple(
@@ -235,45 +213,6 @@ def _option_view(
         own=str(cost.own_bytes),
         plots=plots(op, cost),
     )
-
-
-def _style(op: Operation, d: Derivation) -> MathML:
-    """Return a style in which the gradients, adjoints and partial derivatives are fractions."""
-    named = (*d.equations, *d.definitions, *d.step_definitions)
-    ranks = {f.name: len(f.axes) for f in named} | {t.name: len(t.axes) for t in op.inputs}
-    partials = {f.name: Partial("L", name) for name, f in d.gradients.items()}
-    for step in steps_of(d):
-        if step.name in ranks or step.name in partials:
-            continue
-        above, slash, below = step.name.partition("/")
-        if slash and above.startswith("∂") and below.startswith("∂"):
-            above, below = above[1:], below[1:]
-            partials[step.name] = Partial(above, below, ranks.get(above, 0))
-        elif step.name.startswith("grad_") and step.name[len("grad_") :] in ranks:
-            partials[step.name] = Partial("L", step.name[len("grad_") :])
-    return MathML(partials)
-
-
-def _symbol(style: MathML, name: str, output: str) -> str:
-    """Return ``G = ∂L/∂Y``."""
-    fraction = MathML({name: Partial("L", output)}).access(name, ())
-    return style.whole(f"{style.name(name)}{style.relations['==']}{fraction}")
-
-
-def _sides(f: Formula, style: Style) -> tuple[str, str]:
-    return sides(f.name, f.axes, f.body, style)
-
-
-def _row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> FormulaView:
-    left, right = parts(_sides(f, style))
-    own = "" if f.name in taken else anchor(f.name)
-    taken.add(f.name)
-    return FormulaView(f.name, own, left, right, lines.get(f.name, 0))
-
-
-def _step(step: DerivationStep, style: MathML, checked: bool) -> StepView:
-    equation = sides(step.name, step.axes, step.after, style)
-    return StepView(step.rule, step.states, aligned([equation]), checked)
 
 
 def _cost_rows(cost: Cost) -> Iterator[CostRow]:
