@@ -1,0 +1,74 @@
+"""Formulas and steps as MathML, for pages and for the engine in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from derive.notation.operation import Operation
+from derive.reports.formula import DerivationStep, Formula
+from derive.reports.result import Derivation, steps_of
+from derive.show.formula import sides
+from derive.show.mathml import MathML, Partial, aligned, parts
+from derive.show.typeset import Style
+from derive.site.code import anchor
+
+
+@dataclass(frozen=True)
+class FormulaView:
+    """A formula in two parts, its anchor ("" if it stands above already), and its line or 0."""
+
+    name: str
+    anchor: str
+    left: str
+    right: str
+    line: int
+
+
+@dataclass(frozen=True)
+class StepView:
+    """A step: its rule and identity, the formula after it, and whether its value was checked."""
+
+    rule: str
+    states: str
+    formula: str
+    checked: bool
+
+
+def style_of(op: Operation, d: Derivation) -> MathML:
+    """Return a style in which the gradients, adjoints and partial derivatives are fractions."""
+    named = (*d.equations, *d.definitions, *d.step_definitions)
+    ranks = {f.name: len(f.axes) for f in named} | {t.name: len(t.axes) for t in op.inputs}
+    partials = {f.name: Partial("L", name) for name, f in d.gradients.items()}
+    for step in steps_of(d):
+        if step.name in ranks or step.name in partials:
+            continue
+        above, slash, below = step.name.partition("/")
+        if slash and above.startswith("∂") and below.startswith("∂"):
+            above, below = above[1:], below[1:]
+            partials[step.name] = Partial(above, below, ranks.get(above, 0))
+        elif step.name.startswith("grad_") and step.name[len("grad_") :] in ranks:
+            partials[step.name] = Partial("L", step.name[len("grad_") :])
+    return MathML(partials)
+
+
+def symbol(style: MathML, name: str, output: str) -> str:
+    """Return ``G = ∂L/∂Y``."""
+    fraction = MathML({name: Partial("L", output)}).access(name, ())
+    return style.whole(f"{style.name(name)}{style.relations['==']}{fraction}")
+
+
+def sides_of(f: Formula, style: Style) -> tuple[str, str]:
+    return sides(f.name, f.axes, f.body, style)
+
+
+def row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> FormulaView:
+    left, right = parts(sides_of(f, style))
+    own = "" if f.name in taken else anchor(f.name)
+    taken.add(f.name)
+    return FormulaView(f.name, own, left, right, lines.get(f.name, 0))
+
+
+def step(of: DerivationStep, style: MathML, checked: bool) -> StepView:
+    equation = sides(of.name, of.axes, of.after, style)
+    return StepView(of.rule, of.states, aligned([equation]), checked)

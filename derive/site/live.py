@@ -1,0 +1,96 @@
+"""Answer what is typed on the live page; nothing here needs torch, NumPy or SymPy.
+
+The page runs this in a browser, in an interpreter of its own: text in, JSON out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from derive.api import derivation, source, tangents
+from derive.budget import limits
+from derive.errors import DeriveError, SpecError
+from derive.module.templating import environment
+from derive.notation.operation import Operation, names_with_gradient, options
+from derive.notation.specification import parse
+from derive.reports.result import Derivation, Tangents
+from derive.show.mathml import aligned
+from derive.site.code import block, highlighted
+from derive.site.formulas import sides_of, step, style_of, symbol
+
+_SECONDS = 20.0
+"""Processor time for one answer; the page has other work too."""
+
+
+def answer(asked: str) -> str:
+    """Return what the page shows for a text, as JSON.
+
+    ``asked`` is JSON: ``text``; ``option``, the name of an option; ``wrt``, the names whose
+    gradients are wanted; ``tangent``, true for forward mode. Each may be missing.
+    """
+    given = json.loads(asked)
+    try:
+        with limits(seconds=_SECONDS):
+            found = _answer(given)
+    except DeriveError as error:
+        found = _refused(error)
+    except RecursionError:
+        found = {"ok": False, "message": "the formula is nested too deeply for a browser"}
+    return json.dumps(found)
+
+
+def _refused(error: DeriveError) -> dict[str, Any]:
+    """Return an error with its place; lines after the first show where it is and what helps."""
+    if isinstance(error, SpecError):
+        message = error.message
+        return {"ok": False, "message": message, "line": error.line, "column": error.column}
+    return {"ok": False, "message": str(error), "line": None, "column": None}
+
+
+def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
+    op = parse(given["text"])
+    names = [name for name, _ in options(op)]
+    option = given.get("option") if given.get("option") in names else names[0]
+    chosen = dict(options(op))[option]
+    known = names_with_gradient(chosen)
+    wrt = [name for name in given.get("wrt") or () if name in known] or None
+    d: Derivation | Tangents
+    d = tangents(op, option, wrt) if given.get("tangent") else derivation(op, option, wrt)
+    plain, production = source(op, style="plain"), source(op)
+    return {
+        "ok": True,
+        "name": op.name,
+        "options": [name for name in names if name is not None],
+        "option": option,
+        "names": known,
+        "formulas": _formulas(op, d),
+        "text": d.text(),
+        "latex": d.latex(),
+        "plain": {"text": plain, "lines": highlighted(plain, "python")},
+        "production": {"text": production, "lines": highlighted(production, "python")},
+        "spec": block(str(op), "derive"),
+    }
+
+
+def _formulas(op: Operation, d: Derivation | Tangents) -> str:
+    """Return the formulas and steps as HTML."""
+    if isinstance(d, Derivation):
+        style = style_of(op, d)
+        symbols = [symbol(style, name, output) for output, name in d.cotangents]
+        groups: Sequence[tuple[str, Sequence[Any]]] = (
+            ("", d.equations),
+            ("where", d.definitions),
+            ("gradients", d.shown),
+        )
+        steps = [
+            (f.name, [step(s, style, False) for s in f.steps])
+            for f in (*d.adjoints, *d.gradients.values())
+            if f.steps
+        ]
+        math = [(word, aligned(sides_of(f, style) for f in rows)) for word, rows in groups if rows]
+        view = {"math": math, "symbols": symbols, "steps": steps, "html": ""}
+    else:
+        view = {"math": [], "symbols": [], "steps": [], "html": d._repr_html_()}
+    return environment(escapes=True).get_template("site/answer.html.jinja").render(view=view)

@@ -1,0 +1,166 @@
+"use strict";
+// The live page: the editor, and what the engine in a worker answers. The spec is in the fragment of the address.
+(() => {
+  const at = (id) => document.getElementById(id);
+  const live = at("live");
+  if (location.protocol === "file:") { at("served").hidden = false; return; }
+  live.hidden = false;
+
+  const PATIENCE = 4000; // milliseconds that an answer may take while a newer text waits
+  const PAUSE = 250; // milliseconds without a key before the engine is asked
+  const spec = at("spec");
+  let worker, ready = false, busy = false, waiting = null, shown = null, timer = 0, patience = 0;
+
+  // ---------------------------------------------------------------- the editor
+
+  const TOKENS = /(#[^\n]*)|\b(op|where|and|or|not)\b|([A-Za-z_]\w*)(?=[[(])|(\d+(?:\.\d*)?(?:e[+-]?\d+)?)/g;
+  const KNOWN = new Set("sum prod mean max min amax amin argmax argmin softmax log_softmax logsumexp cumsum exp log sqrt rsqrt tanh sigmoid erf abs sign sin cos tan floor relu softplus clamp maximum minimum size detach concat any all".split(" "));
+  function colour() {
+    const target = at("colours");
+    target.textContent = "";
+    let end = 0;
+    for (const found of spec.value.matchAll(TOKENS)) {
+      const [text, comment, word, name, number] = found;
+      const kind = comment ? "c" : word ? "k" : name && KNOWN.has(name) ? "f" : number ? "n" : "";
+      if (!kind) continue;
+      target.append(spec.value.slice(end, found.index));
+      const part = document.createElement("span");
+      part.className = kind;
+      part.textContent = text;
+      target.append(part);
+      end = found.index + text.length;
+    }
+    target.append(spec.value.slice(end) + "\n");
+    spec.style.height = "auto";
+    spec.style.height = `${spec.scrollHeight}px`;
+    target.parentElement.scrollLeft = spec.scrollLeft;
+  }
+
+  // ---------------------------------------------------------------- the address
+
+  const encoded = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+  function decoded(fragment) {
+    try {
+      const bytes = atob(fragment.replace(/-/g, "+").replace(/_/g, "/"));
+      return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(bytes, (c) => c.charCodeAt(0)));
+    } catch { return null; }
+  }
+  const fromAddress = () => location.hash.startsWith("#s=") ? decoded(location.hash.slice(3)) : null;
+
+  // ---------------------------------------------------------------- the engine
+
+  function say(text) { at("state").textContent = text; }
+
+  function start() {
+    ready = busy = false;
+    at("progress").hidden = false;
+    worker = new Worker(new URL(live.dataset.engine, location.href), { type: "module" });
+    worker.onmessage = ({ data }) => {
+      if (data.progress !== undefined) { at("progress").value = data.progress; say(data.said); return; }
+      if (data.failed) { say(`The engine could not be loaded: ${data.failed}`); at("progress").hidden = true; return; }
+      if (data.ready) { ready = true; at("progress").hidden = true; say("Ready."); next(); return; }
+      busy = false;
+      clearTimeout(patience);
+      if (waiting === null) show(JSON.parse(data.answer), data.seconds);
+      next();
+    };
+    worker.onerror = (event) => { say(`The engine stopped: ${event.message}`); at("progress").hidden = true; };
+  }
+
+  // An answer that takes long is given up once there is a newer text.
+  function impatient() {
+    worker.terminate();
+    say("That took too long, the engine starts again.");
+    start();
+  }
+
+  function ask() {
+    waiting = { text: spec.value, option: at("option").value || null, wrt: at("wrt").value ? [at("wrt").value] : null, tangent: at("tangent").checked };
+    if (ready && busy) { clearTimeout(patience); patience = setTimeout(impatient, PATIENCE); }
+    next();
+  }
+
+  function next() {
+    if (!ready || busy || waiting === null) return;
+    busy = true;
+    say("Deriving.");
+    worker.postMessage(JSON.stringify(waiting));
+    waiting = null;
+  }
+
+  function typed() {
+    colour();
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      history.replaceState(null, "", `#s=${encoded(spec.value)}`);
+      ask();
+    }, PAUSE);
+  }
+
+  // ---------------------------------------------------------------- the answer
+
+  function fill(list, names, chosen, first) {
+    list.textContent = "";
+    for (const name of first ? ["", ...names] : names) {
+      const option = document.createElement("option");
+      option.value = name;
+      option.textContent = name || first;
+      option.selected = name === chosen;
+      list.append(option);
+    }
+  }
+
+  function show(found, seconds) {
+    const error = at("error");
+    error.hidden = found.ok;
+    spec.setAttribute("aria-invalid", String(!found.ok));
+    if (!found.ok) {
+      const lines = spec.value.split("\n");
+      const line = found.line ? lines[found.line - 1] ?? "" : "";
+      const caret = found.line ? `\n\n${line}\n${" ".repeat(found.column - 1)}^` : "";
+      const place = found.line ? `line ${found.line}, column ${found.column}: ` : "";
+      error.textContent = `${place}${found.message.split("\n  in ")[0]}${caret}`;
+      say("The text has a mistake; the answer below is of the text before it.");
+      return;
+    }
+    shown = found;
+    say(`Derived in ${seconds.toFixed(seconds < 1 ? 2 : 1)} s.`);
+    at("choices").hidden = false;
+    at("option-label").hidden = !found.options.length;
+    fill(at("option"), found.options, found.option, "");
+    fill(at("wrt"), found.names, at("wrt").value, "all inputs");
+    // Markup that the engine made itself: it escapes every name.
+    at("formulas").innerHTML = found.formulas;
+    for (const style of ["plain", "production"]) {
+      const code = at(style).querySelector("code");
+      code.innerHTML = found[style].lines.map((line, n) => `<span class="line"><span data-n="${n + 1}"></span>${line}\n</span>`).join("");
+    }
+    at("answer").hidden = false;
+  }
+
+  function copied(kind) {
+    if (kind === "plain" || kind === "production") return shown[kind].text;
+    if (kind === "markdown") return `\`\`\`derive\n${spec.value.trim()}\n\`\`\`\n\n\`\`\`text\n${shown.text}\n\`\`\`\n`;
+    return shown[kind];
+  }
+
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(copied(button.dataset.copy));
+      const label = button.textContent;
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = label; }, 1200);
+    });
+  }
+  spec.addEventListener("input", typed);
+  spec.addEventListener("scroll", () => { at("colours").parentElement.scrollLeft = spec.scrollLeft; });
+  for (const id of ["option", "wrt", "tangent"]) at(id).addEventListener("change", ask);
+  at("example").addEventListener("change", () => { spec.value = at("example").value; at("wrt").value = ""; typed(); });
+  addEventListener("hashchange", () => { const text = fromAddress(); if (text !== null && text !== spec.value) { spec.value = text; colour(); ask(); } });
+
+  spec.value = fromAddress() ?? at("example").value;
+  colour();
+  ask();
+  start();
+  if ("serviceWorker" in navigator) navigator.serviceWorker.register("offline.js").catch(() => {});
+})();
