@@ -37,12 +37,12 @@ def site(
         ),
     ] = None,
     more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[SPEC_FILE]...", help="Further spec files.")
+        list[Path] | None, typer.Argument(metavar="SPEC_FILE", help="Further spec files.")
     ] = None,
     quiet: Quiet = False,
     limit: Limit = SECONDS,
 ) -> None:
-    """Write a web site: the guide, and a page for each operation of the catalog or of specs.
+    """Write a web site of operations and of the guide.
 
     The pages need no server and no network: open OUT/index.html, or publish the folder.
     """
