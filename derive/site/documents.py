@@ -29,7 +29,8 @@ _FROM_ELSEWHERE = {
 """Pages of the site that are no file of the guide, or not in its folder."""
 
 
-def pages() -> dict[str, Path]:
+@cache
+def pages() -> Mapping[str, Path]:
     """Return address -> file of each page that is Markdown; a wheel has only some of the files."""
     guide = {f"guide/{p.stem}.html": p for p in sorted((PACKAGE / "docs").glob("*.md"))}
     # Beside an installed package, a README is that of another one.

@@ -14,6 +14,7 @@ from kit.pages import HTML, SPECS, broken, check_page, parsed
 from derive import derivation, parse
 from derive.api import source
 from derive.check.step_values import StepValues, steps_of, verdicts
+from derive.errors import DeriveError
 from derive.site import documents
 from derive.site.build import Entry, operation_page
 from derive.site.code import highlighted, owners
@@ -160,6 +161,22 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
     done = derive("site", tmp_path)
     assert done.returncode == 2 and "files that are no site" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_operation_that_fails_is_told_and_has_no_page(tmp_path, monkeypatch):
+    def page(entry: Entry) -> str:
+        if entry.name == "worst":
+            raise DeriveError("cannot be derived")
+        return operation_page(entry)
+
+    monkeypatch.setattr("derive.site.build.operation_page", page)
+    monkeypatch.setattr("derive.command.site._SHARE", 3)  # in this process
+    (tmp_path / "own.derive").write_text(SPECS)
+    done = derive("site", tmp_path / "out", "--specs", tmp_path / "own.derive")
+    assert done.returncode == 1
+    assert done.stdout.startswith("wrong: worst: cannot be derived\n1 operation, written to")
+    assert {p.name for p in (tmp_path / "out" / "op").iterdir()} == {"softmax.html"}
+    assert "worst" not in (tmp_path / "out" / "catalog.html").read_text()
 
 
 def test_the_guide_opens_without_the_catalog(tmp_path, monkeypatch):
