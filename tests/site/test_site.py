@@ -11,7 +11,7 @@ from kit.command import ROOT, derive
 from kit.each import each_operation, each_row
 from kit.pages import HTML, SPECS, broken, check_page, parsed
 
-from derive import derivation, parse
+from derive import catalog, derivation, parse
 from derive.api import source
 from derive.check.step_values import StepValues, steps_of, verdicts
 from derive.errors import DeriveError
@@ -85,6 +85,18 @@ def test_a_page_of_the_catalog_names_every_operation(pages):
 def test_a_page_of_the_catalog_is_valid(op):
     root = check_page(operation_page(Entry(op, "family", "()")))
     assert [words(e) for e in root.iter(f"{HTML}h1")] == [op.name]
+
+
+@pytest.mark.long
+def test_the_site_of_the_catalog(tmp_path):
+    done = derive("site", tmp_path / "out", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = tmp_path / "out"
+    assert sum(p.stat().st_size for p in out.rglob("*.*")) < 30_000_000
+    files = {p.relative_to(out).as_posix(): p for p in out.rglob("*.html")}
+    pages = {address: check_page(p.read_text("utf-8")) for address, p in files.items()}
+    assert broken(out, pages) == []
+    assert {f"op/{name}.html" for name in catalog.names()} < pages.keys()
 
 
 # ----------------------------------------------------------------------------- an operation
