@@ -6,13 +6,15 @@ part of a second. A page that derives in the browser joins `pages` and `NAVIGATI
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from derive import __version__
 from derive.module.templating import environment, template
-from derive.site.documents import MISTAKES, document, pictures
+from derive.site.documents import MISTAKES, document, in_order, pictures
 from derive.site.documents import pages as documents
 from derive.site.views import Entry, example, operation_view
 
@@ -98,12 +100,21 @@ def pages(entries: Sequence[Entry], own: str = "") -> Iterator[tuple[str, str]]:
         families = tuple(_families(entries))
         yield "index.html", _front(entries, families, own)
         yield "catalog.html", _catalog(entries, families, own)
-    for address, path in documents().items():
-        found = document(path, address)
-        sections = [row for row in found.headings if row[0] == 2]
-        view = {"body": found.body, "sections": sections if len(sections) > 2 else ()}
-        description = f"{found.title}: a page of the guide to derive."
-        page = _page(address, f"{found.title} · derive", description, bool(entries))
+    found = {address: document(path, address) for address, path in documents().items()}
+    around: dict[str, list[tuple[str, str]]] = {}
+    for one, two in pairwise(in_order()):
+        for here, there, word in ((two, one, "Previous"), (one, two, "Next")):
+            to = posixpath.relpath(there, posixpath.dirname(here) or ".")
+            around.setdefault(here, []).append((to, f"{word}: {found[there].title}"))
+    for address, doc in found.items():
+        sections = [row for row in doc.headings if row[0] == 2]
+        view = {
+            "body": doc.body,
+            "sections": sections if len(sections) > 2 else (),
+            "around": around.get(address, ()),
+        }
+        description = f"{doc.title}: a page of the guide to derive."
+        page = _page(address, f"{doc.title} · derive", description, bool(entries))
         yield address, _rendered("document", page, view)
 
 

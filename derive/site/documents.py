@@ -44,6 +44,14 @@ def pages() -> Mapping[str, Path]:
     return {address: p for address, p in (guide | found).items() if p.is_file()}
 
 
+def in_order() -> list[str]:
+    """Return the addresses of the guide as its first page links them, that page first."""
+    index = PACKAGE / "docs" / "index.md"
+    links = re.findall(r"\]\((\w[\w-]*\.md)\)", index.read_text(encoding="utf-8"))
+    known = {path: address for address, path in pages().items()}
+    return [known[index.with_name(name)] for name in dict.fromkeys([index.name, *links])]
+
+
 def pictures() -> list[Path]:
     """Return the pictures of the guide, which stand beside its pages."""
     return sorted((PACKAGE / "docs").glob("*.png"))

@@ -202,6 +202,19 @@ def test_the_guide_opens_without_the_catalog(tmp_path, monkeypatch):
     assert broken(out, found) == []
 
 
+def test_the_pages_of_the_guide_lead_to_the_next(pages):
+    def onward(address: str) -> list[str]:
+        navs = [e for e in pages[address].iter(f"{HTML}nav") if e.attrib.get("class") == "around"]
+        return [words(e) for nav in navs for e in nav.iter(f"{HTML}a")]
+
+    first = documents.in_order()[1]
+    (heading,) = pages[first].iter(f"{HTML}h1")
+    assert onward("guide/index.html") == [f"Next: {words(heading)}"]
+    assert documents.in_order()[0] == "guide/index.html"
+    assert len(onward("guide/notation.html")) == 2
+    assert onward("guide/contributing.html") == []
+
+
 # ------------------------------------------------------------------------------------ parts
 
 
