@@ -38,7 +38,7 @@ def site(
         ),
     ] = None,
     more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[SPEC_FILE]...", help="Further spec files.")
+        list[Path] | None, typer.Argument(metavar="SPEC_FILE", help="Further spec files.")
     ] = None,
     live: Annotated[
         Path | None,
@@ -51,7 +51,7 @@ def site(
     quiet: Quiet = False,
     limit: Limit = SECONDS,
 ) -> None:
-    """Write a web site: the guide, and a page for each operation of the catalog or of specs.
+    """Write a web site of operations and of the guide.
 
     The pages need no server and no network: open OUT/index.html, or publish the folder.
     """
@@ -64,11 +64,11 @@ def site(
     if not entries:
         raise DeriveError(f"{own} has no operation")
     _prepare(out)
-    failures = _write(out, entries, own, live)
+    written, failures = _write(out, entries, own, live)
     for failure in failures:
         typer.echo(f"wrong: {failure}")
-    if not quiet:
-        typer.echo(f"{count(entries)}, written to {out / 'index.html'}")
+    if written and not quiet:
+        typer.echo(f"{count(written)}, written to {out / 'index.html'}")
     if failures:
         raise typer.Exit(1)
 
@@ -124,32 +124,35 @@ def _prepare(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _write(out: Path, entries: list[Entry], own: str, live: Path | None = None) -> list[str]:
-    """Write all files of the site, remove pages of operations that are gone; return failures."""
+def _write(
+    out: Path, entries: Sequence[Entry], own: str, live: Path | None = None
+) -> tuple[list[Entry], list[str]]:
+    """Write all files of the site, and remove pages of operations that are gone.
+
+    Returns the operations that have a page, and what is wrong with the others.
+    """
     from derive.site.build import assets, live_assets, operation_address, operation_page, pages
 
-    for address, content in assets():
+    for address, content in assets():  # the marker of the folder among them, so first
         _put(out / address, content)
     for address, content in live_assets(live) if live else ():
         _put(out / address, content)
-    written = set()
-    failures = []
+    written, failures = [], []
     one_page = partial(operation_page, live=live is not None)
     made = each(one_page, entries, attrgetter("name"), _SHARE)
     shown = progress(made, "writing pages", len(entries))
     for entry, text in zip(entries, shown, strict=True):
         if isinstance(text, DeriveError):
             failures.append(f"{entry.name}: {text}")
-            continue
-        written.add(out / operation_address(entry.name))
-        _put(out / operation_address(entry.name), text.encode())
-    kept = [entry for entry in entries if out / operation_address(entry.name) in written]
-    for address, text in pages(kept, own, live is not None):
-        _put(out / address, text.encode())
-    for path in (out / "op").glob("*.html"):
-        if path not in written:
-            path.unlink()
-    return failures
+        else:
+            written.append(entry)
+            _put(out / operation_address(entry.name), text.encode())
+    for address, page in pages(written, own, live is not None):
+        _put(out / address, page.encode())
+    known = {out / operation_address(entry.name) for entry in written}
+    for path in set((out / "op").glob("*.html")) - known:
+        path.unlink()
+    return written, failures
 
 
 def _put(path: Path, content: bytes) -> None:

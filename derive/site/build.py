@@ -6,15 +6,17 @@ part of a second. With ``live``, the site has a page that derives in the browser
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from derive import __version__
 from derive.module.templating import environment, template
 from derive.site import bundle
-from derive.site.documents import MISTAKES, document, pictures
+from derive.site.documents import MISTAKES, document, in_order, pictures
 from derive.site.documents import pages as documents
 from derive.site.views import Entry, example, operation_view
 
@@ -22,7 +24,7 @@ GUIDE = "guide/index.html"
 """The first page of the guide."""
 
 LIVE = "live.html"
-"""The page that derives in the browser, and what it loads beside the style and the script."""
+"""The page that derives in the browser."""
 
 NAVIGATION = (
     (LIVE, "Try it"),
@@ -110,14 +112,23 @@ def pages(entries: Sequence[Entry], own: str = "", live: bool = False) -> Iterat
         families = tuple(_families(entries))
         yield "index.html", _front(entries, families, own, live)
         yield "catalog.html", _catalog(entries, families, own, live)
-    if entries and live:
-        yield LIVE, _live(entries, families)
-    for address, path in documents().items():
-        found = document(path, address)
-        sections = [row for row in found.headings if row[0] == 2]
-        view = {"body": found.body, "sections": sections if len(sections) > 2 else ()}
-        description = f"{found.title}: a page of the guide to derive."
-        page = _page(address, f"{found.title} · derive", description, bool(entries), live)
+        if live:
+            yield LIVE, _live(entries, families)
+    found = {address: document(path, address) for address, path in documents().items()}
+    around: dict[str, list[tuple[str, str]]] = {}
+    for one, two in pairwise(in_order()):
+        for here, there, word in ((two, one, "Previous"), (one, two, "Next")):
+            to = posixpath.relpath(there, posixpath.dirname(here) or ".")
+            around.setdefault(here, []).append((to, f"{word}: {found[there].title}"))
+    for address, doc in found.items():
+        sections = [row for row in doc.headings if row[0] == 2]
+        view = {
+            "body": doc.body,
+            "sections": sections if len(sections) > 2 else (),
+            "around": around.get(address, ()),
+        }
+        description = f"{doc.title}: a page of the guide to derive."
+        page = _page(address, f"{doc.title} · derive", description, bool(entries), live)
         yield address, _rendered("document", page, view)
 
 
@@ -152,7 +163,7 @@ def _shown(entries: Sequence[Entry]) -> Entry:
 
 
 def _live(entries: Sequence[Entry], families: Sequence[Family]) -> str:
-    """Return the live page; its examples are that of the front page and the first of each family."""
+    """Return the live page; it starts from the front page's operation or a family's first."""
     chosen = [_shown(entries), *(family.entries[0] for family in families)]
     examples = {e.name: e.text or str(e.operation) for e in chosen}
     title, lead = "Derive in the browser", "The gradients of your equations, as you type them."

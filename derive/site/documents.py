@@ -29,7 +29,8 @@ _FROM_ELSEWHERE = {
 """Pages of the site that are no file of the guide, or not in its folder."""
 
 
-def pages() -> dict[str, Path]:
+@cache
+def pages() -> Mapping[str, Path]:
     """Return address -> file of each page that is Markdown; a wheel has only some of the files."""
     guide = {f"guide/{p.stem}.html": p for p in sorted((PACKAGE / "docs").glob("*.md"))}
     # Beside an installed package, a README is that of another one.
@@ -41,6 +42,14 @@ def pages() -> dict[str, Path]:
     }
     guide.pop("guide/found.html", None)
     return {address: p for address, p in (guide | found).items() if p.is_file()}
+
+
+def in_order() -> list[str]:
+    """Return the addresses of the guide as its first page links them, that page first."""
+    index = PACKAGE / "docs" / "index.md"
+    links = re.findall(r"\]\((\w[\w-]*\.md)\)", index.read_text(encoding="utf-8"))
+    known = {path: address for address, path in pages().items()}
+    return [known[index.with_name(name)] for name in dict.fromkeys([index.name, *links])]
 
 
 def pictures() -> list[Path]:

@@ -120,7 +120,7 @@
       const caret = found.line ? `\n\n${line}\n${" ".repeat(found.column - 1)}^` : "";
       const place = found.line ? `line ${found.line}, column ${found.column}: ` : "";
       error.textContent = `${place}${found.message.split("\n  in ")[0]}${caret}`;
-      say("The text has a mistake; the answer below is of the text before it.");
+      say("The text has a mistake; the answer is of the text before it.");
       return;
     }
     shown = found;

@@ -338,6 +338,8 @@ COMMANDS = (
     "read",
     "audit",
     "lint",
+    "site",
+    "docs",
 )
 
 

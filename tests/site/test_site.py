@@ -11,9 +11,10 @@ from kit.command import ROOT, derive
 from kit.each import each_operation, each_row
 from kit.pages import HTML, SPECS, broken, check_page, parsed
 
-from derive import derivation, parse
+from derive import catalog, derivation, parse
 from derive.api import source
 from derive.check.step_values import StepValues, steps_of, verdicts
+from derive.errors import DeriveError
 from derive.site import documents
 from derive.site.build import Entry, operation_page
 from derive.site.code import highlighted, owners
@@ -84,6 +85,18 @@ def test_a_page_of_the_catalog_names_every_operation(pages):
 def test_a_page_of_the_catalog_is_valid(op):
     root = check_page(operation_page(Entry(op, "family", "()")))
     assert [words(e) for e in root.iter(f"{HTML}h1")] == [op.name]
+
+
+@pytest.mark.long
+def test_the_site_of_the_catalog(tmp_path):
+    done = derive("site", tmp_path / "out", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    out = tmp_path / "out"
+    assert sum(p.stat().st_size for p in out.rglob("*.*")) < 30_000_000
+    files = {p.relative_to(out).as_posix(): p for p in out.rglob("*.html")}
+    pages = {address: check_page(p.read_text("utf-8")) for address, p in files.items()}
+    assert broken(out, pages) == []
+    assert {f"op/{name}.html" for name in catalog.names()} < pages.keys()
 
 
 # ----------------------------------------------------------------------------- an operation
@@ -162,6 +175,22 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
+def test_an_operation_that_fails_is_told_and_has_no_page(tmp_path, monkeypatch):
+    def page(entry: Entry) -> str:
+        if entry.name == "worst":
+            raise DeriveError("cannot be derived")
+        return operation_page(entry)
+
+    monkeypatch.setattr("derive.site.build.operation_page", page)
+    monkeypatch.setattr("derive.command.site._SHARE", 3)  # in this process
+    (tmp_path / "own.derive").write_text(SPECS)
+    done = derive("site", tmp_path / "out", "--specs", tmp_path / "own.derive")
+    assert done.returncode == 1
+    assert done.stdout.startswith("wrong: worst: cannot be derived\n1 operation, written to")
+    assert {p.name for p in (tmp_path / "out" / "op").iterdir()} == {"softmax.html"}
+    assert "worst" not in (tmp_path / "out" / "catalog.html").read_text()
+
+
 def test_the_guide_opens_without_the_catalog(tmp_path, monkeypatch):
     monkeypatch.setattr("derive.loaded.folder", lambda: tmp_path)
     done = derive("docs", "--print")
@@ -171,6 +200,19 @@ def test_the_guide_opens_without_the_catalog(tmp_path, monkeypatch):
     found = {p.relative_to(out).as_posix(): parsed(p.read_text()) for p in out.rglob("*.html")}
     assert "catalog.html" not in found
     assert broken(out, found) == []
+
+
+def test_the_pages_of_the_guide_lead_to_the_next(pages):
+    def onward(address: str) -> list[str]:
+        navs = [e for e in pages[address].iter(f"{HTML}nav") if e.attrib.get("class") == "around"]
+        return [words(e) for nav in navs for e in nav.iter(f"{HTML}a")]
+
+    first = documents.in_order()[1]
+    (heading,) = pages[first].iter(f"{HTML}h1")
+    assert onward("guide/index.html") == [f"Next: {words(heading)}"]
+    assert documents.in_order()[0] == "guide/index.html"
+    assert len(onward("guide/notation.html")) == 2
+    assert onward("guide/contributing.html") == []
 
 
 # ------------------------------------------------------------------------------------ parts

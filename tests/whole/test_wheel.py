@@ -9,6 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 from kit.command import ROOT, run
+from kit.pages import SPECS, broken, parsed
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,16 @@ def test_the_generated_modules_are_importable(python, tmp_path):
     for interpreter in (python, Path(sys.executable)):
         done = run(interpreter, "-c", code, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
+
+
+def test_an_installed_wheel_writes_a_site_and_the_guide(python, tmp_path):
+    script = python.parent / "derive"
+    (tmp_path / "own.derive").write_text(SPECS)
+    done = run(script, "site", "out", "--specs", "own.derive", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    guide = run(script, "docs", "--print", cwd=tmp_path, DERIVE_CACHE=str(tmp_path / "cache"))
+    assert Path(guide.stdout.strip()).is_relative_to(tmp_path / "cache")
+    for out in (tmp_path / "out", tmp_path / "cache" / "docs"):
+        files = {p.relative_to(out).as_posix(): p for p in out.rglob("*.html")}
+        pages = {address: parsed(path.read_text("utf-8")) for address, path in files.items()}
+        assert "guide/notation.html" in pages and broken(out, pages) == []
