@@ -512,6 +512,9 @@ def is_float32_under_autocast(code: Code) -> bool:
     return False
 
 
+_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.tensordot
+
+
 def count(codes: Iterable[Code]) -> tuple[int, int]:
     """Return (elementwise operations and reductions, matrix products and einsums) in the code."""
     operations = contractions = 0
@@ -526,7 +529,7 @@ def count(codes: Iterable[Code]) -> tuple[int, int]:
                 operations += 1
             case Unary("-" | "~"):
                 operations += 1
-            case FunctionCall() if torch_op(code).flops in (flop_rules.einsum, flop_rules.addmm):
+            case FunctionCall() if torch_op(code).flops in _PRODUCTS:
                 contractions += 1
             case FunctionCall() | MethodCall() if not torch_op(code).free:
                 operations += 1

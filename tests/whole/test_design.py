@@ -520,7 +520,7 @@ def test_the_engine_does_not_see_names_of_the_catalog(op):
 
 
 def assert_blind(op):
-    """On lines of any length: where a long one is broken depends on the length of names."""
+    """On lines and names of any length: a long line is broken, and a long name is cut."""
     with pytest.MonkeyPatch.context() as patch, anew("program_of"):
         lines = (
             "emit.COLUMNS",
@@ -531,6 +531,8 @@ def assert_blind(op):
         for name in (f"module.{width}" for width in (*lines, "shape_checks.SHORT")):
             patch.setattr(f"derive.{name}", 10_000)
         patch.setattr("derive.program.torch_printer.COLUMNS", 10_000)
+        for letters in ("_MOST", "_MOST_OF_OPERAND", "_SHORT"):
+            patch.setattr(f"derive.program.value_names.{letters}", 10_000)
         assert anonymous(source(renamed(op))) == anonymous(source(op))
 
 
