@@ -7,10 +7,12 @@ Values that neither side needs are not computed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from derive.algebra import substitution
 from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
+from derive.lowering.ground.group_axes import named_later
 from derive.lowering.ground.value import Frame, Value
 from derive.lowering.keepdim import added_axes, entered_axes
 from derive.lowering.layout_conversion import (
@@ -85,6 +87,7 @@ def joint(given: LoweringInput) -> Joint:
         lines, returned[display_name(a.name)] = leave_layout(
             border, lines, display_name(a.name), display_name(a.tensor)
         )
+    lines = [replace(x, code=substitution.replace(x.code, named_later)) for x in lines]
     lines = resolve_sizes(border, lines, sources_of(border, lets, tensors))
     plain = {t.name for t in border.op.inputs} - border.entered
     first, second = _in_halves(given, border, lines, entry, plain, results.keys())

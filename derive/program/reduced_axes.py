@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra import substitution
 from derive.program.cse import Line
 from derive.program.torch_ir import (
     Binary,
@@ -60,9 +59,9 @@ def _with_axes_of(
         name = made[n].name
         if name not in names or counted.count(name) > 1:
             continue
-        views = _common_views(name, [line.code for line in made])
-        kept = None if views is None else inside.absorbed(made[n].code, views)
-        if views is not None and kept is not None:
+        views, exact = _common_views(name, [line.code for line in made])
+        kept = inside.absorbed(made[n].code, views, exact) if views else None
+        if kept is not None:
             found.add(name)
             made[n] = replace(made[n], code=kept, type=None)
             whole = {_viewed(Name(name), views): Name(name)}
@@ -114,21 +113,30 @@ def _viewed(code: Code, views: _Views) -> Code:
     return code
 
 
-def _common_views(name: str, codes: Sequence[Code]) -> _Views | None:
-    """Return the axes that each reader of a name inserts; None if one reads it otherwise."""
-    found = [views for code in codes for views in _reads(name, code)]
-    return found[0] if found and found[0] and len(set(found)) == 1 else None
+def _common_views(name: str, codes: Sequence[Code]) -> tuple[_Views, bool]:
+    """Return the axes that each reader of a name inserts, none if one reads it otherwise.
+
+    The flag is true if some reader needs exactly these axes.
+    """
+    found = [read for code in codes for read in _reads(name, code, True)]
+    views = {views for views, _ in found}
+    return (views.pop() if len(views) == 1 else ()), any(exact for _, exact in found)
 
 
-def _reads(name: str, code: Code) -> Iterator[_Views]:
-    """Yield the axes that are inserted at each read of a name."""
+def _reads(name: str, code: Code, exact: bool) -> Iterator[tuple[_Views, bool]]:
+    """Yield the axes that are inserted at each read of a name, and if they must be these."""
     inner, views = _views_of(code)
     if isinstance(inner, Name):
         if inner.id == name:
-            yield views
+            yield views, exact
         return
     for part in inner.parts():
-        yield from _reads(name, part)
+        yield from _reads(name, part, not _broadcasts(inner))
+
+
+def _broadcasts(code: Code) -> bool:
+    """True for arithmetic, which takes operands with more axes of size 1 in front."""
+    return isinstance(code, Binary) and code.op in _ELEMENTWISE
 
 
 @dataclass(frozen=True)
@@ -138,41 +146,42 @@ class _Inside:
     names: Collection[str]
     numbers: Collection[str]
 
-    def sunk(self, code: Code) -> Code:
+    def sunk(self, code: Code, exact: bool = True) -> Code:
         """Return the code with insertions of axes moved inside, where they can be."""
+        inner, views = _views_of(code)
+        if views and not isinstance(inner, Name):
+            kept = self.absorbed(inner, views, exact)
+            if kept is not None:
+                return self.sunk(kept, exact)
+        each: Code = code.map(lambda part: self.sunk(part, not _broadcasts(code)))
+        return each
 
-        def visit(part: Code) -> Code | None:
-            inner, views = _views_of(part)
-            if not views or isinstance(inner, Name):
-                return None
-            kept = self.absorbed(inner, views)
-            return None if kept is None else self.sunk(kept)
+    def absorbed(self, code: Code, views: _Views, exact: bool) -> Code | None:
+        """Return the code with axes inserted inside of it, by reductions that keep theirs.
 
-        return substitution.replace(code, visit)
-
-    def absorbed(self, code: Code, views: _Views) -> Code | None:
-        """Return the code with axes inserted inside of it, by reductions that keep theirs."""
+        Unless the axes must be ``exact``, it may have more axes of size 1 in front.
+        """
         match code:
             case Name(name):
                 return _viewed(code, views) if name in self.names else None
-            case MethodCall(x, name, (dims,)) if torch_op(code).keeps and _inserts(dims, views):
+            case MethodCall(x, name, (dims,)) if _keeps(code, dims, views, exact):
                 return MethodCall(x, name, (dims, _KEEPS))
-            case FunctionCall(name, (x, dims)) if torch_op(code).keeps and _inserts(dims, views):
+            case FunctionCall(name, (x, dims)) if _keeps(code, dims, views, exact):
                 return FunctionCall(name, (x, dims, _KEEPS))
             case MethodCall(x, "squeeze", (place,)) if views == (place,):
                 return x
             case Unary("-", x):
-                inner = self.absorbed(x, views)
+                inner = self.absorbed(x, views, exact)
                 return None if inner is None else Unary("-", inner)
             case MethodCall(x, name, args) if _is_elementwise(code) and self._are_numbers(args):
-                inner = self.absorbed(x, views)
+                inner = self.absorbed(x, views, exact)
                 return None if inner is None else MethodCall(inner, name, args)
             case Binary(op, a, b) if op in _ELEMENTWISE:
                 if self._are_numbers((b,)):
-                    inner = self.absorbed(a, views)
+                    inner = self.absorbed(a, views, exact)
                     return None if inner is None else Binary(op, inner, b)
                 if self._are_numbers((a,)):
-                    inner = self.absorbed(b, views)
+                    inner = self.absorbed(b, views, exact)
                     return None if inner is None else Binary(op, a, inner)
         return None
 
@@ -195,8 +204,13 @@ def _is_elementwise(code: Code) -> bool:
     return op.shape is None and not (op.view or op.keeps or op.contracts or op.makes)
 
 
-def _inserts(dims: Code, views: _Views) -> bool:
-    """True if the views insert the reduced axes again, apart from axes of size 1 in front.
+def _keeps(code: Code, dims: Code, views: _Views, exact: bool) -> bool:
+    """True for a reduction that can keep its axes, and has those of the views then."""
+    return torch_op(code).keeps and _inserts(dims, views, exact)
+
+
+def _inserts(dims: Code, views: _Views, exact: bool = False) -> bool:
+    """True if the views insert the reduced axes again; unless exact, all but some in front.
 
     >>> _inserts(Tuple((Literal("0"), Literal("2"))), (Literal("1"),))
     True
@@ -212,7 +226,7 @@ def _inserts(dims: Code, views: _Views) -> bool:
     singles = [p for p in places if isinstance(p, int)]
     if ends != [v for v in inserted if not isinstance(v, int)] or ends != places[len(singles) :]:
         return False
-    return _same_axes(singles, [v for v in inserted if isinstance(v, int)])
+    return _same_axes(singles, [v for v in inserted if isinstance(v, int)], exact)
 
 
 def _place(code: Code) -> int | str:
@@ -223,8 +237,10 @@ def _place(code: Code) -> int | str:
     return words
 
 
-def _same_axes(singles: Sequence[int], inserted: Sequence[int]) -> bool:
+def _same_axes(singles: Sequence[int], inserted: Sequence[int], exact: bool) -> bool:
     """True if keeping the axes ``singles`` gives the axes that the insertions give.
+
+    Unless exact, it may give more axes of size 1 in front.
 
     The axes after the last reduced one are one item.
     """
@@ -237,8 +253,5 @@ def _same_axes(singles: Sequence[int], inserted: Sequence[int]) -> bool:
             return False
         made.insert(place, "1")
 
-    def stripped(items: list[str]) -> list[str]:
-        first = next(n for n, item in enumerate(items) if item != "1")
-        return items[first:]
-
-    return stripped(kept) == stripped(made)
+    more = 0 if exact else max(len(kept) - len(made), 0)
+    return kept[more:] == made and kept[:more] == ["1"] * more
