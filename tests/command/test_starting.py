@@ -64,7 +64,13 @@ def test_watch_prints_again_after_each_change_until_it_is_interrupted(tmp_path):
     root = str(package.__path__[0]).removesuffix("derive")
     with printed.open("w") as out:
         process = subprocess.Popen(
-            command, cwd=tmp_path, stdout=out, stderr=out, env={"PYTHONPATH": root}
+            command,
+            cwd=tmp_path,
+            stdout=out,
+            stderr=out,
+            env={"PYTHONPATH": root},
+            # Where the tests run in the background, an interrupt is ignored and stays so.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     try:
         waits_for(printed, "Ctrl-C ends")

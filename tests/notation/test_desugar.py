@@ -297,7 +297,7 @@ CONTRACTIONS = {
     "y[n,t,d] = sum[j](a[n,j]*w[t,d,j])": "(a @ w.flatten(0, 1).mT).unflatten(1, (",
     "y[m,n,j] = sum[t,d](a[m,n,t,d]*w[m,t,d,j])": "a.flatten(2, 3) @ w.flatten(1, 2)",
     "op f(a[*p,t,d], w[t,d,j]) -> y\ny[*p,j] = sum[t,d](a[*p,t,d]*w[t,d,j])": (
-        "a.flatten(1, 2) @ w.flatten(0, 1)"
+        "a.flatten(-2, -1) @ w.flatten(0, 1)"
     ),
     # No run is merged that is not needed: a matrix product takes any number of axes on its left.
     "y[n,t,j] = sum[k](a[n,t,k]*w[k,j])": "a @ w",

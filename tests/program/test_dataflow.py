@@ -58,7 +58,8 @@ rt.positions(3, x); torch.full((), 2); torch.einsum("ij->ji", x); torch.einsum("
 torch.einsum("ij,kj->ki", x, y); torch.einsum("ij,j->ij", x, v); torch.tensordot(x, v, 1);
 torch.tensordot(v, x, ((0,), (1,)));
 rt.unsqueeze(x, (-1,)); rt.unsqueeze(x, ());
-torch.nn.functional.linear(x, y, None); torch.addmm(square, x, x.mT);
+torch.nn.functional.linear(x, y, None); torch.nn.functional.linear(b, x, u);
+torch.addmm(square, x, x.mT);
 torch.baddbmm(b, b, squares); rt.native_layer_norm(x, (4,), v, v, 1e-05);
 rt.native_batch_norm(b, u, u, 1e-05);
 rt.native_group_norm(groups, rows, rows, 1e-05); rt.native_instance_norm(b, u, u, 1e-05);

@@ -15,7 +15,7 @@ from derive.check.checks import QUICK, VALUES, checks_of
 
 CODE = {
     "op f(x[i,d], y[j,d]) -> D\nD[i,j] = sum[d]((x[i,d] - y[j,d])**2)": (
-        "D = torch.addmm(x_centred_plus_y_centred, x_centred, y_centred.mT, alpha=-2).clamp_min(0)"
+        "D = torch.addmm(x_centred_sum, x_centred, y_centred.mT, alpha=-2).clamp_min(0)"
     ),
     "op f(A[i,k], B[k,j], c) -> y\ny[i,j] = 3*sum[k](A[i,k]*B[k,j]) + c": (
         "return torch.addmm(c, A, B, alpha=3)"
