@@ -23,8 +23,8 @@ class _Abs(Function):
     forward = staticmethod(_abs_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -41,8 +41,7 @@ def abs(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("abs", signature, A)
+        raise rt.explained("abs", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _abs_forward(A)
     return rt.apply(_Abs, A)

@@ -25,8 +25,8 @@ class _Acos(Function):
     forward = staticmethod(_acos_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -44,8 +44,7 @@ def acos(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("acos", signature, A)
+        raise rt.explained("acos", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _acos_forward(A)
     return rt.apply(_Acos, A)

@@ -30,11 +30,9 @@ class _Addmm(Function):
     forward = staticmethod(_addmm_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, mat1, mat2, beta, alpha = inputs
+    def setup_context(ctx, inputs, output):
+        input, mat1, mat2, ctx.beta, ctx.alpha = inputs
         ctx.low = rt.autocast_product(input, mat1, mat2)
-        ctx.beta = beta
-        ctx.alpha = alpha
         ctx.save_for_backward(
             mat1 if ctx.needs_input_grad[2] else None,
             mat2 if ctx.needs_input_grad[1] else None,

@@ -23,11 +23,8 @@ class _Amin(Function):
     forward = staticmethod(_amin_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, dim, keepdim = inputs
-        F = output
-        ctx.dim = dim
-        ctx.keepdim = keepdim
+    def setup_context(ctx, inputs, F):
+        A, ctx.dim, ctx.keepdim = inputs
         ctx.save_for_backward(A, F)
 
     @staticmethod

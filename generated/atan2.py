@@ -30,7 +30,7 @@ class _Atan2(Function):
     forward = staticmethod(_atan2_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, F):
         A, B = inputs
         ctx.save_for_backward(A, B)
 
@@ -71,10 +71,9 @@ class _Atan2Dual(_Atan2):
         return rt.vmapped(_atan2_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _Atan2.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, F):
+        _Atan2.setup_context(ctx, inputs, F)
         A, B = inputs
-        F = output
         ctx.save_for_forward(A, B, F)
 
     @staticmethod
@@ -91,8 +90,7 @@ def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
-        signature = "A[*p], B[*p]"
-        raise rt.explained("atan2", signature, A, B)
+        raise rt.explained("atan2", "A[*p], B[*p]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if rt.forward_mode() and not torch.compiler.is_compiling():

@@ -26,10 +26,8 @@ class _AvgPool1d(Function):
     forward = staticmethod(_avg_pool1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, kernel_size, stride = inputs
-        ctx.kernel_size = kernel_size
-        ctx.stride = stride
+    def setup_context(ctx, inputs, output):
+        input, ctx.kernel_size, ctx.stride = inputs
         ctx.input_shape = input.shape
 
     @staticmethod

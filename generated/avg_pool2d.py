@@ -27,11 +27,8 @@ class _AvgPool2d(Function):
     forward = staticmethod(_avg_pool2d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, kernel_height, kernel_width, stride = inputs
-        ctx.kernel_height = kernel_height
-        ctx.kernel_width = kernel_width
-        ctx.stride = stride
+    def setup_context(ctx, inputs, output):
+        input, ctx.kernel_height, ctx.kernel_width, ctx.stride = inputs
         ctx.input_shape = input.shape
 
     @staticmethod

@@ -30,11 +30,9 @@ class _Baddbmm(Function):
     forward = staticmethod(_baddbmm_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, batch1, batch2, beta, alpha = inputs
+    def setup_context(ctx, inputs, output):
+        input, batch1, batch2, ctx.beta, ctx.alpha = inputs
         ctx.low = rt.autocast_product(input, batch1, batch2)
-        ctx.beta = beta
-        ctx.alpha = alpha
         ctx.save_for_backward(
             batch1 if ctx.needs_input_grad[2] else None,
             batch2 if ctx.needs_input_grad[1] else None,

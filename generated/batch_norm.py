@@ -64,12 +64,10 @@ class _BatchNorm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _, eps, correction = inputs
+        input, weight, _, ctx.eps, ctx.correction = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        ctx.eps = eps
-        ctx.correction = correction
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod

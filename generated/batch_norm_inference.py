@@ -44,10 +44,9 @@ class _BatchNormInference(Function):
     forward = staticmethod(_batch_norm_inference_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, running_mean, running_var, weight, _, eps = inputs
+    def setup_context(ctx, inputs, output):
+        input, running_mean, running_var, weight, _, ctx.eps = inputs
         q_axes = tuple(range(2 - input.dim(), 0))
-        ctx.eps = eps
         ctx.q_axes = q_axes
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] or ctx.needs_input_grad[3] else None,

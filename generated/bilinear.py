@@ -37,7 +37,7 @@ class _Bilinear(Function):
     forward = staticmethod(_bilinear_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input1, input2, weight, bias = inputs
         b_leading = tuple(range(input1.dim() - 1))
         ctx.low = rt.autocast_product(input1, input2, weight, bias)

@@ -63,9 +63,8 @@ class _BinaryCrossEntropy(Function):
     forward = staticmethod(_binary_cross_entropy_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, reduction = inputs
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, weight, ctx.reduction = inputs
         ctx.save_for_backward(
             input,
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,

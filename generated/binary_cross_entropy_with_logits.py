@@ -73,9 +73,8 @@ class _BinaryCrossEntropyWithLogits(Function):
     forward = staticmethod(_binary_cross_entropy_with_logits_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, pos_weight, reduction = inputs
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, weight, pos_weight, ctx.reduction = inputs
         ctx.save_for_backward(input, target, weight, pos_weight)
 
     @staticmethod

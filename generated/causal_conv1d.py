@@ -34,10 +34,9 @@ class _CausalConv1d(Function):
     forward = staticmethod(_causal_conv1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, weight, bias, dilation = inputs
+    def setup_context(ctx, inputs, output):
+        input, weight, bias, ctx.dilation = inputs
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.dilation = dilation
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,

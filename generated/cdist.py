@@ -120,8 +120,7 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("cdist", signature, x1, x2)
+        raise rt.explained("cdist", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -27,7 +27,7 @@ class _CdistManhattan(Function):
     forward = staticmethod(_cdist_manhattan_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, D):
         x1, x2 = inputs
         ctx.save_for_backward(x1, x2)
 
@@ -59,8 +59,7 @@ def cdist_manhattan(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("cdist_manhattan", signature, x1, x2)
+        raise rt.explained("cdist_manhattan", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

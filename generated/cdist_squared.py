@@ -48,7 +48,7 @@ class _CdistSquared(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x1, x2 = inputs
-        _, centre = output
+        centre = output[1]
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x1, x2)
@@ -109,8 +109,7 @@ def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("cdist_squared", signature, x1, x2)
+        raise rt.explained("cdist_squared", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

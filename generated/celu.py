@@ -27,9 +27,8 @@ class _Celu(Function):
     forward = staticmethod(_celu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, alpha = inputs
-        ctx.alpha = alpha
+    def setup_context(ctx, inputs, output):
+        input, ctx.alpha = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -62,8 +61,7 @@ def celu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
         or not input.is_floating_point()
         or alpha == 0
     ):
-        signature = "input[*p]; alpha!=0"
-        raise rt.explained("celu", signature, input, alpha)
+        raise rt.explained("celu", "input[*p]; alpha!=0", input, alpha)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _celu_forward(input, alpha)
     return rt.apply(_Celu, input, alpha)

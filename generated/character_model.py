@@ -75,12 +75,11 @@ class _CharacterModel(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps = inputs
+        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, ctx.eps = inputs
         _, bndiff, bnvar_inv, logits = output
         ctx.mark_non_differentiable(bndiff, bnvar_inv, logits)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
-        ctx.eps = eps
         ctx.save_for_backward(
             C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits
         )

@@ -27,10 +27,8 @@ class _Clamp(Function):
     forward = staticmethod(_clamp_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, lo, hi = inputs
-        ctx.lo = lo
-        ctx.hi = hi
+    def setup_context(ctx, inputs, F):
+        A, ctx.lo, ctx.hi = inputs
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -53,8 +51,7 @@ def clamp(
     lo = lo if type(lo) is float else rt.number(lo, "clamp: lo")
     hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("clamp", signature, A)
+        raise rt.explained("clamp", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _clamp_forward(A, lo, hi)
     return rt.apply(_Clamp, A, lo, hi)

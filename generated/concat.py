@@ -26,9 +26,8 @@ class _Concat(Function):
     forward = staticmethod(_concat_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, B, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, C):
+        A, B, ctx.dim = inputs
         ctx.A_shape = A.shape
         ctx.B_shape = B.shape
 
@@ -60,8 +59,7 @@ def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
         or B.shape[: dim % A.dim()] != A.shape[: dim % A.dim()]
         or B.shape[dim % A.dim() + 1 :] != A.shape[dim % A.dim() + 1 :]
     ):
-        signature = "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)"
-        raise rt.explained("concat", signature, A, B, dim)
+        raise rt.explained("concat", "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)", A, B, dim)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

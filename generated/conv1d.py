@@ -29,12 +29,9 @@ class _Conv1d(Function):
     forward = staticmethod(_conv1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, weight, bias, stride, padding, dilation = inputs
+    def setup_context(ctx, inputs, output):
+        input, weight, bias, ctx.stride, ctx.padding, ctx.dilation = inputs
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.stride = stride
-        ctx.padding = padding
-        ctx.dilation = dilation
         ctx.input_shape = input.shape
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(

@@ -43,13 +43,15 @@ class _ConvTranspose1d(Function):
     forward = staticmethod(_conv_transpose1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, weight, bias, stride, padding, output_padding, dilation = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
+        weight = inputs[1]
+        bias = inputs[2]
+        ctx.stride = inputs[3]
+        ctx.padding = inputs[4]
+        ctx.output_padding = inputs[5]
+        ctx.dilation = inputs[6]
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.stride = stride
-        ctx.padding = padding
-        ctx.output_padding = output_padding
-        ctx.dilation = dilation
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,

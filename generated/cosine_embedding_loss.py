@@ -64,13 +64,11 @@ class _CosineEmbeddingLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input1, input2, target, margin, reduction = inputs
+        input1, input2, target, ctx.margin, ctx.reduction = inputs
         _, square1, square2, cosine = output
         ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.set_materialize_grads(False)
         loss_shape = target.shape
-        ctx.margin = margin
-        ctx.reduction = reduction
         ctx.loss_shape = loss_shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(

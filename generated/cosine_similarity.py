@@ -34,12 +34,10 @@ class _CosineSimilarity(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        x1, x2, dim, eps = inputs
+        x1, x2, ctx.dim, ctx.eps = inputs
         output, norm1, norm2 = result
         ctx.mark_non_differentiable(norm1, norm2)
         ctx.set_materialize_grads(False)
-        ctx.dim = dim
-        ctx.eps = eps
         ctx.save_for_backward(x1, x2, output, norm1, norm2)
 
     @staticmethod

@@ -65,13 +65,11 @@ class _CrossEntropy(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index, label_smoothing = inputs
+        input, target, weight, ctx.ignore_index, ctx.label_smoothing = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_axes = tuple(range(2 - input.dim(), 0))
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
         ctx.q_axes = q_axes
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 

@@ -73,14 +73,12 @@ class _CrossEntropyProbabilities(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, weight, reduction, label_smoothing = inputs
+        input, target, weight, ctx.reduction, ctx.label_smoothing = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
         q_axes = tuple(range(2 - input.dim(), 0))
         loss_shape = (input.shape[0], *input.shape[2:])
-        ctx.label_smoothing = label_smoothing
-        ctx.reduction = reduction
         ctx.q_axes = q_axes
         ctx.loss_shape = loss_shape
         ctx.save_for_backward(

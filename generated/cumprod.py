@@ -39,9 +39,8 @@ class _Cumprod(Function):
     forward = staticmethod(_cumprod_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, F):
+        A, ctx.dim = inputs
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -81,10 +80,9 @@ class _CumprodDual(_Cumprod):
         return rt.vmapped(_cumprod_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _Cumprod.setup_context(ctx, inputs, output)
-        A, _ = inputs
-        F = output
+    def setup_context(ctx, inputs, F):
+        _Cumprod.setup_context(ctx, inputs, F)
+        A = inputs[0]
         ctx.save_for_forward(A, F)
 
     @staticmethod
@@ -109,8 +107,7 @@ def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        signature = "A[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("cumprod", signature, A, dim)
+        raise rt.explained("cumprod", "A[*p,k,*q]; dim=axis(k)", A, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _CumprodDual.apply(A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

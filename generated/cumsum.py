@@ -25,9 +25,8 @@ class _Cumsum(Function):
     forward = staticmethod(_cumsum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, F):
+        ctx.dim = inputs[1]
 
     @staticmethod
     def backward(ctx, G):
@@ -50,8 +49,7 @@ def cumsum(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        signature = "A[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("cumsum", signature, A, dim)
+        raise rt.explained("cumsum", "A[*p,k,*q]; dim=axis(k)", A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _cumsum_forward(A, dim)
     return rt.apply(_Cumsum, A, dim)

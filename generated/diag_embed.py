@@ -23,7 +23,7 @@ class _DiagEmbed(Function):
     forward = staticmethod(_diag_embed_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         pass
 
     @staticmethod
@@ -42,8 +42,7 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 1
     ):
-        signature = "input[*b,i]"
-        raise rt.explained("diag_embed", signature, input)
+        raise rt.explained("diag_embed", "input[*b,i]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _diag_embed_forward(input)
     return rt.apply(_DiagEmbed, input)

@@ -28,6 +28,5 @@ def diagonal(A: torch.Tensor) -> torch.Tensor:
         or A.dim() < 2
         or A.shape[-1] != A.shape[-2]
     ):
-        signature = "A[*b,i,i'=i]"
-        raise rt.explained("diagonal", signature, A)
+        raise rt.explained("diagonal", "A[*b,i,i'=i]", A)
     return _diagonal_forward(A)

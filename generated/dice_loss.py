@@ -69,12 +69,10 @@ class _DiceLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, smooth, reduction = inputs
+        input, target, ctx.smooth, ctx.reduction = inputs
         _, u, both = output
         ctx.mark_non_differentiable(u, both)
         ctx.set_materialize_grads(False)
-        ctx.smooth = smooth
-        ctx.reduction = reduction
         ctx.save_for_backward(input, target, u, both)
 
     @staticmethod

@@ -26,7 +26,7 @@ class _Dot(Function):
     forward = staticmethod(_dot_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, y):
         A, B = inputs
         ctx.save_for_backward(
             A if ctx.needs_input_grad[1] else None,
@@ -51,8 +51,7 @@ def dot(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or A.dim() != 1 or B.shape != A.shape:
-        signature = "A[i], B[i]"
-        raise rt.explained("dot", signature, A, B)
+        raise rt.explained("dot", "A[i], B[i]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

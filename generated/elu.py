@@ -27,9 +27,8 @@ class _Elu(Function):
     forward = staticmethod(_elu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, alpha = inputs
-        ctx.alpha = alpha
+    def setup_context(ctx, inputs, output):
+        input, ctx.alpha = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -52,8 +51,7 @@ def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("elu", signature, input)
+        raise rt.explained("elu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _elu_forward(input, alpha)
     return rt.apply(_Elu, input, alpha)

@@ -27,7 +27,7 @@ class _Embedding(Function):
     forward = staticmethod(_embedding_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, weight = inputs
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)
@@ -58,8 +58,7 @@ def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         or weight.device != input.device
         or weight.dim() != 2
     ):
-        signature = "input[*p]: int64, weight[v,d]"
-        raise rt.explained("embedding", signature, input, weight)
+        raise rt.explained("embedding", "input[*p]: int64, weight[v,d]", input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

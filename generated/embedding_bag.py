@@ -42,7 +42,7 @@ class _EmbeddingBagMean(Function):
     forward = staticmethod(_embedding_bag_mean_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, average):
         input, weight = inputs
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)
@@ -77,7 +77,7 @@ class _EmbeddingBagSum(Function):
     forward = staticmethod(_embedding_bag_sum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, total):
         input, weight = inputs
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)
@@ -113,7 +113,7 @@ class _EmbeddingBagMax(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, weight = inputs
-        _, winner = output
+        winner = output[1]
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)
         ctx.weight_shape = weight.shape

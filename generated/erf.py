@@ -27,8 +27,8 @@ class _Erf(Function):
     forward = staticmethod(_erf_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -46,8 +46,7 @@ def erf(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("erf", signature, A)
+        raise rt.explained("erf", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _erf_forward(A)
     return rt.apply(_Erf, A)

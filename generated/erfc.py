@@ -27,8 +27,8 @@ class _Erfc(Function):
     forward = staticmethod(_erfc_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -48,8 +48,7 @@ def erfc(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("erfc", signature, A)
+        raise rt.explained("erfc", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _erfc_forward(A)
     return rt.apply(_Erfc, A)

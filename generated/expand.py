@@ -29,6 +29,5 @@ def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
         or not input.is_floating_point()
         or length < 1
     ):
-        signature = "input[*p]; length=size(n)"
-        raise rt.explained("expand", signature, input, length)
+        raise rt.explained("expand", "input[*p]; length=size(n)", input, length)
     return _expand_forward(input, length)

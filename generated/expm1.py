@@ -25,8 +25,7 @@ class _Expm1(Function):
     forward = staticmethod(_expm1_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        F = output
+    def setup_context(ctx, inputs, F):
         ctx.save_for_backward(F)
 
     @staticmethod
@@ -43,8 +42,7 @@ def expm1(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("expm1", signature, A)
+        raise rt.explained("expm1", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _expm1_forward(A)
     return rt.apply(_Expm1, A)

@@ -27,6 +27,5 @@ def flatten(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        signature = "input[*p,t,d]"
-        raise rt.explained("flatten", signature, input)
+        raise rt.explained("flatten", "input[*p,t,d]", input)
     return _flatten_forward(input)

@@ -23,9 +23,8 @@ class _Flip(Function):
     forward = staticmethod(_flip_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        ctx.dim = inputs[1]
 
     @staticmethod
     def backward(ctx, G):
@@ -47,8 +46,7 @@ def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        signature = "input[*p,t,*q]; dim=axis(t)"
-        raise rt.explained("flip", signature, input, dim)
+        raise rt.explained("flip", "input[*p,t,*q]; dim=axis(t)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _flip_forward(input, dim)
     return rt.apply(_Flip, input, dim)

@@ -23,7 +23,7 @@ class _Floor(Function):
     forward = staticmethod(_floor_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, F):
         pass
 
     @staticmethod
@@ -38,8 +38,7 @@ def floor(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("floor", signature, A)
+        raise rt.explained("floor", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _floor_forward(A)
     return rt.apply(_Floor, A)

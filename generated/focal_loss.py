@@ -83,12 +83,10 @@ class _FocalLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _, target, weight, gamma, reduction = inputs
+        _, target, weight, ctx.gamma, ctx.reduction = inputs
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
-        ctx.gamma = gamma
-        ctx.reduction = reduction
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod

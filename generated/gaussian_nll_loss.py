@@ -57,10 +57,8 @@ class _GaussianNllLoss(Function):
     forward = staticmethod(_gaussian_nll_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, var, eps, reduction = inputs
-        ctx.eps = eps
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, var, ctx.eps, ctx.reduction = inputs
         ctx.save_for_backward(input, target, var)
 
     @staticmethod

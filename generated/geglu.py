@@ -31,7 +31,7 @@ class _Geglu(Function):
     forward = staticmethod(_geglu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, gate = inputs
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, gate)
 
@@ -68,8 +68,7 @@ def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
-        signature = "input[*p], gate[*p]"
-        raise rt.explained("geglu", signature, input, gate)
+        raise rt.explained("geglu", "input[*p], gate[*p]", input, gate)
     if torch.compiler.is_compiling():
         input, gate = rt.distinct(input, gate)
     if not torch.is_grad_enabled() or rt.forward_mode():

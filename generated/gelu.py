@@ -36,8 +36,8 @@ class _GeluNone(Function):
     forward = staticmethod(_gelu_none_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (input,) = inputs
+    def setup_context(ctx, inputs, exact):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -65,8 +65,8 @@ class _GeluTanh(Function):
     forward = staticmethod(_gelu_tanh_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (input,) = inputs
+    def setup_context(ctx, inputs, approximation):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod

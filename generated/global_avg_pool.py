@@ -28,8 +28,8 @@ class _GlobalAvgPool(Function):
     forward = staticmethod(_global_avg_pool_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         q_axes = tuple(range(2 - input.dim(), 0))
         ctx.q_axes = q_axes
         ctx.input_shape = input.shape
@@ -55,8 +55,7 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        signature = "input[n,c,*q]"
-        raise rt.explained("global_avg_pool", signature, input)
+        raise rt.explained("global_avg_pool", "input[n,c,*q]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_avg_pool_forward(input)
     return rt.apply(_GlobalAvgPool, input)

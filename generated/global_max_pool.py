@@ -32,8 +32,8 @@ class _GlobalMaxPool(Function):
     forward = staticmethod(_global_max_pool_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -60,8 +60,7 @@ def global_max_pool(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        signature = "input[n,c,*q]"
-        raise rt.explained("global_max_pool", signature, input)
+        raise rt.explained("global_max_pool", "input[n,c,*q]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_max_pool_forward(input)
     return rt.apply(_GlobalMaxPool, input)

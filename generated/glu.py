@@ -49,7 +49,7 @@ class _Glu(Function):
     forward = staticmethod(_glu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, dim = inputs
         dim_axis = dim % input.dim()
         p_shape = input.shape[:dim_axis]
@@ -111,10 +111,9 @@ class _GluDual(_Glu):
         return rt.vmapped(_glu_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _Glu.setup_context(ctx, inputs, result)
+    def setup_context(ctx, inputs, output):
+        _Glu.setup_context(ctx, inputs, output)
         input, dim = inputs
-        output = result
         ctx.dim = dim
         ctx.save_for_forward(input, output)
 
@@ -141,8 +140,7 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
         or not -input.dim() <= dim < input.dim()
         or input.shape[dim] % 2 != 0
     ):
-        signature = "input[*p,m,*q]; dim=axis(m); k=m/t; t=2"
-        raise rt.explained("glu", signature, input, dim)
+        raise rt.explained("glu", "input[*p,m,*q]; dim=axis(m); k=m/t; t=2", input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _GluDual.apply(input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -25,8 +25,8 @@ class _Gram(Function):
     forward = staticmethod(_gram_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, C):
+        A = inputs[0]
         ctx.low = rt.autocast_product(A)
         ctx.save_for_backward(A)
 
@@ -48,8 +48,7 @@ def gram(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point() or A.dim() < 2:
-        signature = "A[*b,i,k]"
-        raise rt.explained("gram", signature, A)
+        raise rt.explained("gram", "A[*b,i,k]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _gram_forward(A)
     return rt.apply(_Gram, A)

@@ -79,12 +79,11 @@ class _GraphAttention(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        x, weight, att_source, att_target, source, target, negative_slope = inputs
+        x, weight, att_source, att_target, source, target, ctx.negative_slope = inputs
         output, projected, scores = result
         ctx.mark_non_differentiable(projected, scores)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x, weight, att_source, att_target)
-        ctx.negative_slope = negative_slope
         ctx.save_for_backward(
             x, weight, att_source, att_target, source, target, output, projected, scores
         )

@@ -72,12 +72,10 @@ class _GroupNorm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _, num_groups, eps = inputs
+        input, weight, _, ctx.num_groups, ctx.eps = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        ctx.num_groups = num_groups
-        ctx.eps = eps
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod

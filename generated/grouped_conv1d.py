@@ -35,13 +35,9 @@ class _GroupedConv1d(Function):
     forward = staticmethod(_grouped_conv1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, weight, bias, stride, padding, dilation, groups = inputs
+    def setup_context(ctx, inputs, output):
+        input, weight, bias, ctx.stride, ctx.padding, ctx.dilation, ctx.groups = inputs
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.stride = stride
-        ctx.padding = padding
-        ctx.dilation = dilation
-        ctx.groups = groups
         ctx.weight_shape = weight.shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(

@@ -27,9 +27,8 @@ class _Hardshrink(Function):
     forward = staticmethod(_hardshrink_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, lambd = inputs
-        ctx.lambd = lambd
+    def setup_context(ctx, inputs, output):
+        input, ctx.lambd = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -51,8 +50,7 @@ def hardshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("hardshrink", signature, input)
+        raise rt.explained("hardshrink", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardshrink_forward(input, lambd)
     return rt.apply(_Hardshrink, input, lambd)

@@ -31,8 +31,8 @@ class _Hardsigmoid(Function):
     forward = staticmethod(_hardsigmoid_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -59,10 +59,9 @@ class _HardsigmoidDual(_Hardsigmoid):
         return rt.vmapped(_hardsigmoid_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _Hardsigmoid.setup_context(ctx, inputs, result)
-        (input,) = inputs
-        output = result
+    def setup_context(ctx, inputs, output):
+        _Hardsigmoid.setup_context(ctx, inputs, output)
+        input = inputs[0]
         ctx.save_for_forward(input, output)
 
     @staticmethod
@@ -79,8 +78,7 @@ def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("hardsigmoid", signature, input)
+        raise rt.explained("hardsigmoid", "input[*p]", input)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HardsigmoidDual.apply(input)
     if not torch.is_grad_enabled() or rt.forward_mode():

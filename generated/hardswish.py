@@ -28,8 +28,8 @@ class _Hardswish(Function):
     forward = staticmethod(_hardswish_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -52,8 +52,7 @@ def hardswish(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("hardswish", signature, input)
+        raise rt.explained("hardswish", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardswish_forward(input)
     return rt.apply(_Hardswish, input)

@@ -38,10 +38,8 @@ class _Hardtanh(Function):
     forward = staticmethod(_hardtanh_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, min_val, max_val = inputs
-        ctx.min_val = min_val
-        ctx.max_val = max_val
+    def setup_context(ctx, inputs, output):
+        input, ctx.min_val, ctx.max_val = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -68,8 +66,7 @@ def hardtanh(
         max_val if type(max_val) is float else rt.number(max_val, "hardtanh: max_val")
     )
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("hardtanh", signature, input)
+        raise rt.explained("hardtanh", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardtanh_forward(input, min_val, max_val)
     return rt.apply(_Hardtanh, input, min_val, max_val)

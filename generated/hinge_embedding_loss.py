@@ -55,11 +55,9 @@ class _HingeEmbeddingLoss(Function):
     forward = staticmethod(_hinge_embedding_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, margin, reduction = inputs
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.margin, ctx.reduction = inputs
         loss_shape = input.shape
-        ctx.margin = margin
-        ctx.reduction = reduction
         ctx.loss_shape = loss_shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(

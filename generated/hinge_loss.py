@@ -55,9 +55,8 @@ class _HingeLoss(Function):
     forward = staticmethod(_hinge_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, reduction = inputs
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.reduction = inputs
         ctx.save_for_backward(input, target)
 
     @staticmethod

@@ -72,10 +72,8 @@ class _HuberLoss(Function):
     forward = staticmethod(_huber_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, reduction, delta = inputs
-        ctx.delta = delta
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.reduction, ctx.delta = inputs
         ctx.save_for_backward(input, target)
 
     @staticmethod
@@ -119,10 +117,9 @@ class _HuberLossDual(_HuberLoss):
         return rt.vmapped(_huber_loss_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _HuberLoss.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, loss):
+        _HuberLoss.setup_context(ctx, inputs, loss)
         input, target, _, _ = inputs
-        loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod

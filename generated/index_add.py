@@ -27,10 +27,8 @@ class _IndexAdd(Function):
     forward = staticmethod(_index_add_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, index, _, dim, alpha = inputs
-        ctx.dim = dim
-        ctx.alpha = alpha
+    def setup_context(ctx, inputs, output):
+        _, index, _, ctx.dim, ctx.alpha = inputs
         ctx.save_for_backward(index if ctx.needs_input_grad[2] else None)
 
     @staticmethod

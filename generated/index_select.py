@@ -23,9 +23,8 @@ class _IndexSelect(Function):
     forward = staticmethod(_index_select_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, index, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        input, index, ctx.dim = inputs
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
 

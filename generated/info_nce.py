@@ -89,13 +89,11 @@ class _InfoNce(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        query, positive_key, temperature, reduction = inputs
-        _, similarity = output
+        query, positive_key, ctx.temperature, ctx.reduction = inputs
+        similarity = output[1]
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, positive_key)
-        ctx.temperature = temperature
-        ctx.reduction = reduction
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
@@ -209,7 +207,7 @@ class _InfoNceDual(_InfoNce):
     def setup_context(ctx, inputs, output):
         _InfoNce.setup_context(ctx, inputs, output)
         query, positive_key, _, _ = inputs
-        loss, _ = output
+        loss = output[0]
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(query, positive_key, loss)
 

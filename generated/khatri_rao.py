@@ -26,7 +26,7 @@ class _KhatriRao(Function):
     forward = staticmethod(_khatri_rao_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, C):
         A, B = inputs
         ctx.A_shape = A.shape
         ctx.B_shape = B.shape
@@ -61,8 +61,7 @@ def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         or B.dim() != 2
         or B.shape[1] != A.shape[1]
     ):
-        signature = "A[i,k], B[j,k]"
-        raise rt.explained("khatri_rao", signature, A, B)
+        raise rt.explained("khatri_rao", "A[i,k], B[j,k]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -61,10 +61,9 @@ class _KlDiv(Function):
     forward = staticmethod(_kl_div_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, reduction = inputs
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.reduction = inputs
         loss_shape = input.shape
-        ctx.reduction = reduction
         ctx.loss_shape = loss_shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 

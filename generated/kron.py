@@ -27,7 +27,7 @@ class _Kron(Function):
     forward = staticmethod(_kron_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, C):
         A, B = inputs
         ctx.A_shape = A.shape
         ctx.B_shape = B.shape
@@ -59,8 +59,7 @@ def kron(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or A.dim() != 2 or B.dim() != 2:
-        signature = "A[i,j], B[k,l]"
-        raise rt.explained("kron", signature, A, B)
+        raise rt.explained("kron", "A[i,j], B[k,l]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -55,9 +55,8 @@ class _L1Loss(Function):
     forward = staticmethod(_l1_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, reduction = inputs
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.reduction = inputs
         ctx.save_for_backward(input, target)
 
     @staticmethod

@@ -29,10 +29,8 @@ class _LaplacianKernel(Function):
     forward = staticmethod(_laplacian_kernel_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        x1, x2, gamma = inputs
-        K = output
-        ctx.gamma = gamma
+    def setup_context(ctx, inputs, K):
+        x1, x2, ctx.gamma = inputs
         ctx.save_for_backward(x1, x2, K)
 
     @staticmethod
@@ -69,8 +67,7 @@ def laplacian_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("laplacian_kernel", signature, x1, x2)
+        raise rt.explained("laplacian_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -50,11 +50,10 @@ class _LayerNorm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, _, eps = inputs
+        input, weight, _, ctx.eps = inputs
         _, mean, rstd = result
         ctx.mark_non_differentiable(mean, rstd)
         ctx.set_materialize_grads(False)
-        ctx.eps = eps
         ctx.save_for_backward(input, weight, mean, rstd)
 
     @staticmethod

@@ -27,9 +27,8 @@ class _LeakyRelu(Function):
     forward = staticmethod(_leaky_relu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, negative_slope = inputs
-        ctx.negative_slope = negative_slope
+    def setup_context(ctx, inputs, output):
+        input, ctx.negative_slope = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -57,8 +56,7 @@ def leaky_relu(input: torch.Tensor, *, negative_slope: float = 0.01) -> torch.Te
         else rt.number(negative_slope, "leaky_relu: negative_slope")
     )
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("leaky_relu", signature, input)
+        raise rt.explained("leaky_relu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _leaky_relu_forward(input, negative_slope)
     return rt.apply(_LeakyRelu, input, negative_slope)

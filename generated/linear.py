@@ -27,7 +27,7 @@ class _Linear(Function):
     forward = staticmethod(_linear_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, weight, bias = inputs
         b_leading = tuple(range(input.dim() - 1))
         ctx.low = rt.autocast_product(input, weight, bias)

@@ -80,14 +80,12 @@ class _LinearCrossEntropy(Function):
         target = inputs[2]
         linear_bias = inputs[3]
         weight = inputs[4]
-        ignore_index = inputs[5]
-        label_smoothing = inputs[6]
-        _, F = output
+        ctx.ignore_index = inputs[5]
+        ctx.label_smoothing = inputs[6]
+        F = output[1]
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-        ctx.ignore_index = ignore_index
-        ctx.label_smoothing = label_smoothing
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod

@@ -50,12 +50,8 @@ class _LocalResponseNorm(Function):
     forward = staticmethod(_local_response_norm_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, window, alpha, beta, k = inputs
-        ctx.window = window
-        ctx.alpha = alpha
-        ctx.beta = beta
-        ctx.k = k
+    def setup_context(ctx, inputs, output):
+        input, ctx.window, ctx.alpha, ctx.beta, ctx.k = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -179,10 +175,9 @@ class _LocalResponseNormDual(_LocalResponseNorm):
         return rt.vmapped(_local_response_norm_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _LocalResponseNorm.setup_context(ctx, inputs, result)
-        input, _, _, _, _ = inputs
-        output = result
+    def setup_context(ctx, inputs, output):
+        _LocalResponseNorm.setup_context(ctx, inputs, output)
+        input = inputs[0]
         ctx.save_for_forward(input, output)
 
     @staticmethod

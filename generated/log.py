@@ -25,8 +25,8 @@ class _Log(Function):
     forward = staticmethod(_log_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -43,8 +43,7 @@ def log(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("log", signature, A)
+        raise rt.explained("log", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _log_forward(A)
     return rt.apply(_Log, A)

@@ -25,8 +25,8 @@ class _Log1p(Function):
     forward = staticmethod(_log1p_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -43,8 +43,7 @@ def log1p(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("log1p", signature, A)
+        raise rt.explained("log1p", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _log1p_forward(A)
     return rt.apply(_Log1p, A)

@@ -27,10 +27,8 @@ class _LogSoftmax(Function):
     forward = staticmethod(_log_softmax_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, dim = inputs
-        F = output
-        ctx.dim = dim
+    def setup_context(ctx, inputs, F):
+        ctx.dim = inputs[1]
         ctx.save_for_backward(F)
 
     @staticmethod
@@ -59,8 +57,7 @@ def log_softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        signature = "A[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("log_softmax", signature, A, dim)
+        raise rt.explained("log_softmax", "A[*p,k,*q]; dim=axis(k)", A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _log_softmax_forward(A, dim)
     return rt.apply(_LogSoftmax, A, dim)

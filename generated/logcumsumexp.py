@@ -29,10 +29,8 @@ class _Logcumsumexp(Function):
     forward = staticmethod(_logcumsumexp_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, dim = inputs
-        F = output
-        ctx.dim = dim
+    def setup_context(ctx, inputs, F):
+        A, ctx.dim = inputs
         ctx.save_for_backward(A, F)
 
     @staticmethod
@@ -62,10 +60,9 @@ class _LogcumsumexpDual(_Logcumsumexp):
         return rt.vmapped(_logcumsumexp_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _Logcumsumexp.setup_context(ctx, inputs, output)
-        A, _ = inputs
-        F = output
+    def setup_context(ctx, inputs, F):
+        _Logcumsumexp.setup_context(ctx, inputs, F)
+        A = inputs[0]
         ctx.save_for_forward(A, F)
 
     @staticmethod
@@ -90,8 +87,7 @@ def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        signature = "A[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("logcumsumexp", signature, A, dim)
+        raise rt.explained("logcumsumexp", "A[*p,k,*q]; dim=axis(k)", A, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogcumsumexpDual.apply(A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():

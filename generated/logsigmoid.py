@@ -25,8 +25,8 @@ class _Logsigmoid(Function):
     forward = staticmethod(_logsigmoid_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -44,8 +44,7 @@ def logsigmoid(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("logsigmoid", signature, A)
+        raise rt.explained("logsigmoid", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _logsigmoid_forward(A)
     return rt.apply(_Logsigmoid, A)

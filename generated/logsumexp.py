@@ -29,10 +29,8 @@ class _Logsumexp(Function):
     forward = staticmethod(_logsumexp_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, dim, keepdim = inputs
-        ctx.dim = dim
-        ctx.keepdim = keepdim
+    def setup_context(ctx, inputs, F):
+        A, ctx.dim, ctx.keepdim = inputs
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -59,10 +57,9 @@ class _LogsumexpDual(_Logsumexp):
         return rt.vmapped(_logsumexp_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _Logsumexp.setup_context(ctx, inputs, output)
-        A, _, _ = inputs
-        F = output
+    def setup_context(ctx, inputs, F):
+        _Logsumexp.setup_context(ctx, inputs, F)
+        A = inputs[0]
         ctx.save_for_forward(A, F)
 
     @staticmethod

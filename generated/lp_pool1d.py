@@ -31,11 +31,8 @@ class _LpPool1d(Function):
     forward = staticmethod(_lp_pool1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, norm_type, kernel_size, stride = inputs
-        ctx.norm_type = norm_type
-        ctx.kernel_size = kernel_size
-        ctx.stride = stride
+    def setup_context(ctx, inputs, output):
+        input, ctx.norm_type, ctx.kernel_size, ctx.stride = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -115,10 +112,9 @@ class _LpPool1dDual(_LpPool1d):
         return rt.vmapped(_lp_pool1d_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _LpPool1d.setup_context(ctx, inputs, result)
-        input, _, _, _ = inputs
-        output = result
+    def setup_context(ctx, inputs, output):
+        _LpPool1d.setup_context(ctx, inputs, output)
+        input = inputs[0]
         ctx.save_for_forward(input, output)
 
     @staticmethod

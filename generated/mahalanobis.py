@@ -34,9 +34,8 @@ class _Mahalanobis(Function):
     forward = staticmethod(_mahalanobis_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, D):
         u, v, VI = inputs
-        D = output
         ctx.low = rt.autocast_product(u, v, VI)
         ctx.save_for_backward(
             u, v, VI if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None, D
@@ -82,8 +81,7 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
         or v.shape != u.shape
         or VI.shape != (u.shape[-1], u.shape[-1])
     ):
-        signature = "u[*b,k], v[*b,k], VI[k,l=k]"
-        raise rt.explained("mahalanobis", signature, u, v, VI)
+        raise rt.explained("mahalanobis", "u[*b,k], v[*b,k], VI[k,l=k]", u, v, VI)
     if torch.compiler.is_compiling():
         u, v, VI = rt.distinct(u, v, VI)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -58,10 +58,8 @@ class _MarginRankingLoss(Function):
     forward = staticmethod(_margin_ranking_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input1, input2, target, margin, reduction = inputs
-        ctx.margin = margin
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input1, input2, target, ctx.margin, ctx.reduction = inputs
         ctx.save_for_backward(input1, input2, target)
 
     @staticmethod

@@ -23,8 +23,8 @@ class _MaskedFill(Function):
     forward = staticmethod(_masked_fill_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, mask, _ = inputs
+    def setup_context(ctx, inputs, output):
+        mask = inputs[1]
         ctx.save_for_backward(mask)
 
     @staticmethod
@@ -50,8 +50,7 @@ def masked_fill(
         or mask.device != input.device
         or mask.shape != input.shape
     ):
-        signature = "input[*p], mask[*p]: bool"
-        raise rt.explained("masked_fill", signature, input, mask)
+        raise rt.explained("masked_fill", "input[*p], mask[*p]: bool", input, mask)
     if torch.compiler.is_compiling():
         input, mask = rt.distinct(input, mask)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -26,7 +26,7 @@ class _Matmul(Function):
     forward = staticmethod(_matmul_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, C):
         A, B = inputs
         ctx.low = rt.autocast_product(A, B)
         ctx.save_for_backward(
@@ -60,8 +60,7 @@ def matmul(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         or B.shape[:-2] != A.shape[:-2]
         or B.shape[-2] != A.shape[-1]
     ):
-        signature = "A[*b,i,k], B[*b,k,j]"
-        raise rt.explained("matmul", signature, A, B)
+        raise rt.explained("matmul", "A[*b,i,k], B[*b,k,j]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -28,12 +28,10 @@ class _Max(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        A, dim, keepdim = inputs
-        _, indices = output
+        A, ctx.dim, ctx.keepdim = inputs
+        indices = output[1]
         ctx.mark_non_differentiable(indices)
         ctx.set_materialize_grads(False)
-        ctx.dim = dim
-        ctx.keepdim = keepdim
         ctx.A_shape = A.shape
         ctx.save_for_backward(indices)
 

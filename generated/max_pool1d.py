@@ -31,11 +31,10 @@ class _MaxPool1d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, _, stride = inputs
-        _, winner = result
+        input, _, ctx.stride = inputs
+        winner = result[1]
         ctx.mark_non_differentiable(winner)
         ctx.set_materialize_grads(False)
-        ctx.stride = stride
         ctx.input_shape = input.shape
         ctx.save_for_backward(winner)
 

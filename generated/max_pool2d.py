@@ -41,11 +41,10 @@ class _MaxPool2d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, _, _, stride = inputs
+        input, _, _, ctx.stride = inputs
         _, winner, winner2 = result
         ctx.mark_non_differentiable(winner, winner2)
         ctx.set_materialize_grads(False)
-        ctx.stride = stride
         ctx.input_shape = input.shape
         ctx.save_for_backward(winner, winner2)
 

@@ -26,7 +26,7 @@ class _Maximum(Function):
     forward = staticmethod(_maximum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, F):
         A, B = inputs
         ctx.save_for_backward(A, B)
 
@@ -50,8 +50,7 @@ def maximum(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
-        signature = "A[*p], B[*p]"
-        raise rt.explained("maximum", signature, A, B)
+        raise rt.explained("maximum", "A[*p], B[*p]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -76,11 +76,10 @@ class _Mmd(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        X, Y, gamma = inputs
+        X, Y, ctx.gamma = inputs
         _, centre, Kxx, centre2, Kxy, Kyy = output
         ctx.mark_non_differentiable(centre, Kxx, centre2, Kxy, Kyy)
         ctx.set_materialize_grads(False)
-        ctx.gamma = gamma
         ctx.save_for_backward(
             X,
             Y,
@@ -212,8 +211,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
         or Y.dim() != 2
         or Y.shape[1] != X.shape[1]
     ):
-        signature = "X[i,k], Y[l,k]"
-        raise rt.explained("mmd", signature, X, Y)
+        raise rt.explained("mmd", "X[i,k], Y[l,k]", X, Y)
     if torch.compiler.is_compiling():
         X, Y = rt.distinct(X, Y)
     if not torch.is_grad_enabled() or rt.forward_mode():

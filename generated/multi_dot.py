@@ -27,7 +27,7 @@ class _MultiDot(Function):
     forward = staticmethod(_multi_dot_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, D):
         A, B, C = inputs
         ctx.low = rt.autocast_product(A, B, C)
         ctx.save_for_backward(
@@ -67,8 +67,7 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
         or B.shape[0] != A.shape[1]
         or C.shape[0] != B.shape[1]
     ):
-        signature = "A[i,j], B[j,k], C[k,l]"
-        raise rt.explained("multi_dot", signature, A, B, C)
+        raise rt.explained("multi_dot", "A[i,j], B[j,k], C[k,l]", A, B, C)
     if torch.compiler.is_compiling():
         A, B, C = rt.distinct(A, B, C)
     if not torch.is_grad_enabled() or rt.forward_mode():

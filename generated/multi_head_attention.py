@@ -104,12 +104,11 @@ class _MultiHeadAttention(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads = inputs
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, ctx.num_heads = inputs
         _, kept, Q, K, V, context = result
         ctx.mark_non_differentiable(kept, Q, K, V, context)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-        ctx.num_heads = num_heads
         ctx.save_for_backward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context
         )

@@ -84,11 +84,8 @@ class _MultiMarginLoss(Function):
     forward = staticmethod(_multi_margin_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, p, margin, reduction = inputs
-        ctx.p = p
-        ctx.margin = margin
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, weight, ctx.p, ctx.margin, ctx.reduction = inputs
         ctx.save_for_backward(
             input, target, weight if ctx.needs_input_grad[0] else None
         )
@@ -189,10 +186,9 @@ class _MultiMarginLossDual(_MultiMarginLoss):
         return rt.vmapped(_multi_margin_loss_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _MultiMarginLoss.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, loss):
+        _MultiMarginLoss.setup_context(ctx, inputs, loss)
         input, target, weight, _, _, _ = inputs
-        loss = output
         ctx.save_for_forward(input, target, weight, loss)
 
     @staticmethod

@@ -27,7 +27,7 @@ class _Mv(Function):
     forward = staticmethod(_mv_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, vec = inputs
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -53,8 +53,7 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, vec) or input.dim() != 2 or vec.shape != input.shape[1:]:
-        signature = "input[i,k], vec[k]"
-        raise rt.explained("mv", signature, input, vec)
+        raise rt.explained("mv", "input[i,k], vec[k]", input, vec)
     if torch.compiler.is_compiling():
         input, vec = rt.distinct(input, vec)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -69,10 +69,8 @@ class _NllLossMean(Function):
     forward = staticmethod(_nll_loss_mean_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index = inputs
-        average = output
-        ctx.ignore_index = ignore_index
+    def setup_context(ctx, inputs, average):
+        input, target, weight, ctx.ignore_index = inputs
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,
@@ -194,10 +192,9 @@ class _NllLossMeanDual(_NllLossMean):
         return rt.vmapped(_nll_loss_mean_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _NllLossMean.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, average):
+        _NllLossMean.setup_context(ctx, inputs, average)
         input, target, weight, _ = inputs
-        average = output
         ctx.save_for_forward(input, target, weight, average)
 
     @staticmethod
@@ -222,9 +219,8 @@ class _NllLossSum(Function):
     forward = staticmethod(_nll_loss_sum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index = inputs
-        ctx.ignore_index = ignore_index
+    def setup_context(ctx, inputs, total):
+        input, target, weight, ctx.ignore_index = inputs
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,
@@ -309,10 +305,9 @@ class _NllLossSumDual(_NllLossSum):
         return rt.vmapped(_nll_loss_sum_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _NllLossSum.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, total):
+        _NllLossSum.setup_context(ctx, inputs, total)
         input, target, weight, _ = inputs
-        total = output
         ctx.save_for_forward(input, target, weight, total)
 
     @staticmethod
@@ -337,9 +332,8 @@ class _NllLossNone(Function):
     forward = staticmethod(_nll_loss_none_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, weight, ignore_index = inputs
-        ctx.ignore_index = ignore_index
+    def setup_context(ctx, inputs, loss):
+        input, target, weight, ctx.ignore_index = inputs
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,
@@ -411,10 +405,9 @@ class _NllLossNoneDual(_NllLossNone):
         return rt.vmapped(_nll_loss_none_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _NllLossNone.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, loss):
+        _NllLossNone.setup_context(ctx, inputs, loss)
         input, target, weight, _ = inputs
-        loss = output
         ctx.save_for_forward(input, target, weight, loss)
 
     @staticmethod

@@ -29,12 +29,10 @@ class _Normalize(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, dim, eps = inputs
+        input, ctx.dim, ctx.eps = inputs
         output, norm = result
         ctx.mark_non_differentiable(norm)
         ctx.set_materialize_grads(False)
-        ctx.dim = dim
-        ctx.eps = eps
         ctx.save_for_backward(input, output, norm)
 
     @staticmethod
@@ -77,8 +75,7 @@ def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        signature = "input[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("normalize", signature, input, dim)
+        raise rt.explained("normalize", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _normalize_forward(input, dim, eps)[0]
     return rt.apply(_Normalize, input, dim, eps)[0]

@@ -29,7 +29,7 @@ class _OneHotEmbedding(Function):
     forward = staticmethod(_one_hot_embedding_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, weight = inputs
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(input)

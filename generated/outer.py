@@ -26,7 +26,7 @@ class _Outer(Function):
     forward = staticmethod(_outer_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, vec2 = inputs
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -52,8 +52,7 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, vec2) or input.dim() != 1 or vec2.dim() != 1:
-        signature = "input[i], vec2[j]"
-        raise rt.explained("outer", signature, input, vec2)
+        raise rt.explained("outer", "input[i], vec2[j]", input, vec2)
     if torch.compiler.is_compiling():
         input, vec2 = rt.distinct(input, vec2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -23,10 +23,8 @@ class _Pad(Function):
     forward = staticmethod(_pad_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, left, _, _, dim = inputs
-        ctx.left = left
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        input, ctx.left, _, _, ctx.dim = inputs
         ctx.input_shape = input.shape
 
     @staticmethod
@@ -56,8 +54,7 @@ def pad(
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        signature = "input[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("pad", signature, input, dim)
+        raise rt.explained("pad", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if input.shape[dim] + left + right < 0:
         raise ValueError("pad: no value of index t keeps every access in bounds")
     if not torch.is_grad_enabled() or rt.forward_mode():

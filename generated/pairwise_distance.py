@@ -36,11 +36,8 @@ class _PairwiseDistance(Function):
     forward = staticmethod(_pairwise_distance_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        x1, x2, eps, keepdim = inputs
-        output = result
-        ctx.eps = eps
-        ctx.keepdim = keepdim
+    def setup_context(ctx, inputs, output):
+        x1, x2, ctx.eps, ctx.keepdim = inputs
         ctx.save_for_backward(x1, x2, output)
 
     @staticmethod

@@ -29,7 +29,7 @@ class _Parafac(Function):
     forward = staticmethod(_parafac_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, X):
         U, V, W = inputs
         ctx.low = rt.autocast_product(U, V, W)
         ctx.save_for_backward(
@@ -71,8 +71,7 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
         or V.shape[1] != U.shape[1]
         or W.shape[1] != U.shape[1]
     ):
-        signature = "U[i,r], V[j,r], W[k,r]"
-        raise rt.explained("parafac", signature, U, V, W)
+        raise rt.explained("parafac", "U[i,r], V[j,r], W[k,r]", U, V, W)
     if torch.compiler.is_compiling():
         U, V, W = rt.distinct(U, V, W)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -51,9 +51,8 @@ class _PoissonNllLoss(Function):
     forward = staticmethod(_poisson_nll_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, reduction = inputs
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.reduction = inputs
         ctx.save_for_backward(input, target if ctx.needs_input_grad[0] else None)
 
     @staticmethod

@@ -45,14 +45,11 @@ class _PolynomialKernel(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x1, x2, gamma, coef0, degree = inputs
-        _, u = output
+        x1, x2, ctx.gamma, ctx.coef0, ctx.degree = inputs
+        u = output[1]
         ctx.mark_non_differentiable(u)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x1, x2)
-        ctx.gamma = gamma
-        ctx.coef0 = coef0
-        ctx.degree = degree
         ctx.save_for_backward(x1, x2, u)
 
     @staticmethod
@@ -122,7 +119,7 @@ class _PolynomialKernelDual(_PolynomialKernel):
     def setup_context(ctx, inputs, output):
         _PolynomialKernel.setup_context(ctx, inputs, output)
         x1, x2, _, _, _ = inputs
-        K, _ = output
+        K = output[0]
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(x1, x2, K)
 
@@ -167,8 +164,7 @@ def polynomial_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("polynomial_kernel", signature, x1, x2)
+        raise rt.explained("polynomial_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if rt.forward_mode() and not torch.compiler.is_compiling():

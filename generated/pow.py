@@ -26,9 +26,8 @@ class _Pow(Function):
     forward = staticmethod(_pow_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, F):
         A, B = inputs
-        F = output
         ctx.save_for_backward(A, B, F if ctx.needs_input_grad[1] else None)
 
     @staticmethod
@@ -54,8 +53,7 @@ def pow(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
-        signature = "A[*p], B[*p]"
-        raise rt.explained("pow", signature, A, B)
+        raise rt.explained("pow", "A[*p], B[*p]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

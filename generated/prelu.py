@@ -29,7 +29,7 @@ class _Prelu(Function):
     forward = staticmethod(_prelu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, weight = inputs
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None)
 
@@ -57,8 +57,7 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         or input.dim() < 2
         or weight.shape != input.shape[1:2]
     ):
-        signature = "input[n,c,*q], weight[c]"
-        raise rt.explained("prelu", signature, input, weight)
+        raise rt.explained("prelu", "input[n,c,*q], weight[c]", input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

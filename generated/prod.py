@@ -29,10 +29,8 @@ class _Prod(Function):
     forward = staticmethod(_prod_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, dim, keepdim = inputs
-        ctx.dim = dim
-        ctx.keepdim = keepdim
+    def setup_context(ctx, inputs, F):
+        A, ctx.dim, ctx.keepdim = inputs
         ctx.save_for_backward(A)
 
     @staticmethod

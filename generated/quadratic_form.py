@@ -30,7 +30,7 @@ class _QuadraticForm(Function):
     forward = staticmethod(_quadratic_form_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         x, A = inputs
         ctx.low = rt.autocast_product(x, A)
         ctx.save_for_backward(x, A if ctx.needs_input_grad[0] else None)
@@ -60,8 +60,7 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(x, A) or x.dim() < 1 or A.shape != (x.shape[-1], x.shape[-1]):
-        signature = "x[*b,i], A[i,j=i]"
-        raise rt.explained("quadratic_form", signature, x, A)
+        raise rt.explained("quadratic_form", "x[*b,i], A[i,j=i]", x, A)
     if torch.compiler.is_compiling():
         x, A = rt.distinct(x, A)
     if not torch.is_grad_enabled() or rt.forward_mode():

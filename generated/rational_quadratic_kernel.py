@@ -54,13 +54,11 @@ class _RationalQuadraticKernel(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x1, x2, gamma, alpha = inputs
+        x1, x2, ctx.gamma, ctx.alpha = inputs
         _, centre, D = output
         ctx.mark_non_differentiable(centre, D)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x1, x2)
-        ctx.gamma = gamma
-        ctx.alpha = alpha
         ctx.save_for_backward(x1, x2, centre, D)
 
     @staticmethod
@@ -188,7 +186,7 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
     def setup_context(ctx, inputs, output):
         _RationalQuadraticKernel.setup_context(ctx, inputs, output)
         x1, x2, _, _ = inputs
-        K, _, _ = output
+        K = output[0]
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(x1, x2, K)
 

@@ -47,12 +47,11 @@ class _RbfKernel(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x1, x2, gamma = inputs
+        x1, x2, ctx.gamma = inputs
         K, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(x1, x2)
-        ctx.gamma = gamma
         ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
@@ -120,8 +119,7 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1) -> torch
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("rbf_kernel", signature, x1, x2)
+        raise rt.explained("rbf_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -45,7 +45,7 @@ class _RelativeAttention(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, bias, buckets = inputs
-        _, P = result
+        P = result[1]
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value, bias)

@@ -39,8 +39,8 @@ class _RelativeShift(Function):
     forward = staticmethod(_relative_shift_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         p_shape = input.shape[:-2]
         ctx.p_shape = p_shape
         ctx.input_shape = input.shape
@@ -77,8 +77,7 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        signature = "input[*p,i,r]"
-        raise rt.explained("relative_shift", signature, input)
+        raise rt.explained("relative_shift", "input[*p,i,r]", input)
     if input.shape[-1] + 1 - input.shape[-2] < 0:
         raise ValueError(
             "relative_shift: no value of index j keeps every access in bounds"

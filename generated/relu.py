@@ -23,8 +23,8 @@ class _Relu(Function):
     forward = staticmethod(_relu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -41,8 +41,7 @@ def relu(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("relu", signature, A)
+        raise rt.explained("relu", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_forward(A)
     return rt.apply(_Relu, A)

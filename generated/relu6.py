@@ -25,8 +25,8 @@ class _Relu6(Function):
     forward = staticmethod(_relu6_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -43,8 +43,7 @@ def relu6(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("relu6", signature, input)
+        raise rt.explained("relu6", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu6_forward(input)
     return rt.apply(_Relu6, input)

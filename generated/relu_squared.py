@@ -26,8 +26,8 @@ class _ReluSquared(Function):
     forward = staticmethod(_relu_squared_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -44,8 +44,7 @@ def relu_squared(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("relu_squared", signature, input)
+        raise rt.explained("relu_squared", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_squared_forward(input)
     return rt.apply(_ReluSquared, input)

@@ -34,12 +34,11 @@ class _RmsNorm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, weight, eps = inputs
-        _, rstd = result
+        input, weight, ctx.eps = inputs
+        rstd = result[1]
         ctx.mark_non_differentiable(rstd)
         ctx.set_materialize_grads(False)
         s_axes = tuple(range(-weight.dim(), 0))
-        ctx.eps = eps
         ctx.s_axes = s_axes
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
@@ -93,8 +92,7 @@ def rms_norm(
         or input.dim() < weight.dim()
         or input.shape[input.dim() - weight.dim() :] != weight.shape
     ):
-        signature = "input[*p,*s], weight[*s]"
-        raise rt.explained("rms_norm", signature, input, weight)
+        raise rt.explained("rms_norm", "input[*p,*s], weight[*s]", input, weight)
     if torch.compiler.is_compiling():
         input, weight = rt.distinct(input, weight)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -43,9 +43,8 @@ class _RnnTanhCell(Function):
     forward = staticmethod(_rnn_tanh_cell_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, h):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
-        h = output
         ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] else None,

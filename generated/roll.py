@@ -25,10 +25,8 @@ class _Roll(Function):
     forward = staticmethod(_roll_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, shifts, dim = inputs
-        ctx.shifts = shifts
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        _, ctx.shifts, ctx.dim = inputs
 
     @staticmethod
     def backward(ctx, G):
@@ -54,8 +52,7 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        signature = "input[*p,t,*q]; dim=axis(t)"
-        raise rt.explained("roll", signature, input, dim)
+        raise rt.explained("roll", "input[*p,t,*q]; dim=axis(t)", input, dim)
     size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
     if size < 0:
         raise ValueError("roll: no value of index r keeps every access in bounds")

@@ -40,9 +40,8 @@ class _RotaryEmbedding(Function):
     forward = staticmethod(_rotary_embedding_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        x, base = inputs
-        ctx.base = base
+    def setup_context(ctx, inputs, output):
+        x, ctx.base = inputs
         ctx.x_shape = x.shape
 
     @staticmethod
@@ -76,8 +75,7 @@ def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
         or x.dim() < 2
         or x.shape[-1] % 2 != 0
     ):
-        signature = "x[*b,t,(r d)]; d=(r d)/r; r=2"
-        raise rt.explained("rotary_embedding", signature, x)
+        raise rt.explained("rotary_embedding", "x[*b,t,(r d)]; d=(r d)/r; r=2", x)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _rotary_embedding_forward(x, base)
     return rt.apply(_RotaryEmbedding, x, base)

@@ -25,8 +25,7 @@ class _Rsqrt(Function):
     forward = staticmethod(_rsqrt_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        F = output
+    def setup_context(ctx, inputs, F):
         ctx.save_for_backward(F)
 
     @staticmethod
@@ -43,8 +42,7 @@ def rsqrt(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("rsqrt", signature, A)
+        raise rt.explained("rsqrt", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _rsqrt_forward(A)
     return rt.apply(_Rsqrt, A)

@@ -32,10 +32,9 @@ class _SameConv1d(Function):
     forward = staticmethod(_same_conv1d_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, weight, bias, padding = inputs
+    def setup_context(ctx, inputs, output):
+        input, weight, bias, ctx.padding = inputs
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.padding = padding
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,

@@ -26,9 +26,8 @@ class _ScatterAdd(Function):
     forward = staticmethod(_scatter_add_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, index, _, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        _, index, _, ctx.dim = inputs
         ctx.save_for_backward(index if ctx.needs_input_grad[2] else None)
 
     @staticmethod

@@ -41,10 +41,8 @@ class _SegmentMax(Function):
     forward = staticmethod(_segment_max_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        data, segment_ids, num_segments = inputs
-        output = result
-        ctx.num_segments = num_segments
+    def setup_context(ctx, inputs, output):
+        data, segment_ids, ctx.num_segments = inputs
         ctx.save_for_backward(data, segment_ids, output)
 
     @staticmethod

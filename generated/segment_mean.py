@@ -39,10 +39,9 @@ class _SegmentMean(Function):
     forward = staticmethod(_segment_mean_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        data, segment_ids, num_segments = inputs
+    def setup_context(ctx, inputs, output):
+        data, segment_ids, ctx.num_segments = inputs
         q_axes = tuple(range(1 - data.dim(), 0))
-        ctx.num_segments = num_segments
         ctx.q_axes = q_axes
         ctx.save_for_backward(segment_ids)
 

@@ -49,10 +49,8 @@ class _SegmentSoftmax(Function):
     forward = staticmethod(_segment_softmax_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, segment_ids, num_segments = inputs
-        output = result
-        ctx.num_segments = num_segments
+    def setup_context(ctx, inputs, output):
+        _, segment_ids, ctx.num_segments = inputs
         ctx.save_for_backward(segment_ids, output)
 
     @staticmethod

@@ -29,8 +29,8 @@ class _SegmentSum(Function):
     forward = staticmethod(_segment_sum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, segment_ids, _ = inputs
+    def setup_context(ctx, inputs, output):
+        segment_ids = inputs[1]
         ctx.save_for_backward(segment_ids)
 
     @staticmethod

@@ -42,6 +42,5 @@ def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        signature = "input[*p,t,*q]; dim=axis(t)"
-        raise rt.explained("select", signature, input, dim)
+        raise rt.explained("select", "input[*p,t,*q]; dim=axis(t)", input, dim)
     return _select_forward(input, dim, position)

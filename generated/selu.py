@@ -27,8 +27,8 @@ class _Selu(Function):
     forward = staticmethod(_selu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -53,8 +53,7 @@ def selu(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("selu", signature, input)
+        raise rt.explained("selu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _selu_forward(input)
     return rt.apply(_Selu, input)

@@ -23,10 +23,8 @@ class _Shift(Function):
     forward = staticmethod(_shift_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, shifts, dim = inputs
-        ctx.shifts = shifts
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        _, ctx.shifts, ctx.dim = inputs
 
     @staticmethod
     def backward(ctx, G):
@@ -50,8 +48,7 @@ def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tenso
         or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
-        signature = "input[*p,t,*q]; dim=axis(t)"
-        raise rt.explained("shift", signature, input, dim)
+        raise rt.explained("shift", "input[*p,t,*q]; dim=axis(t)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _shift_forward(input, shifts, dim)
     return rt.apply(_Shift, input, shifts, dim)

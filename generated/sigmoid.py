@@ -27,8 +27,7 @@ class _Sigmoid(Function):
     forward = staticmethod(_sigmoid_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        F = output
+    def setup_context(ctx, inputs, F):
         ctx.save_for_backward(F)
 
     @staticmethod
@@ -48,8 +47,7 @@ def sigmoid(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("sigmoid", signature, A)
+        raise rt.explained("sigmoid", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sigmoid_forward(A)
     return rt.apply(_Sigmoid, A)

@@ -85,11 +85,8 @@ class _SigmoidFocalLoss(Function):
     forward = staticmethod(_sigmoid_focal_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, alpha, gamma, reduction = inputs
-        ctx.alpha = alpha
-        ctx.gamma = gamma
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.alpha, ctx.gamma, ctx.reduction = inputs
         ctx.save_for_backward(input, target)
 
     @staticmethod
@@ -206,10 +203,9 @@ class _SigmoidFocalLossDual(_SigmoidFocalLoss):
         return rt.vmapped(_sigmoid_focal_loss_forward, in_dims, given)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _SigmoidFocalLoss.setup_context(ctx, inputs, output)
+    def setup_context(ctx, inputs, loss):
+        _SigmoidFocalLoss.setup_context(ctx, inputs, loss)
         input, target, _, _, _ = inputs
-        loss = output
         ctx.save_for_forward(input, target, loss)
 
     @staticmethod

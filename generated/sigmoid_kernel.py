@@ -30,11 +30,9 @@ class _SigmoidKernel(Function):
     forward = staticmethod(_sigmoid_kernel_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        x1, x2, gamma, _ = inputs
-        K = output
+    def setup_context(ctx, inputs, K):
+        x1, x2, ctx.gamma, _ = inputs
         ctx.low = rt.autocast_product(x1, x2)
-        ctx.gamma = gamma
         ctx.save_for_backward(
             x1 if ctx.needs_input_grad[1] else None,
             x2 if ctx.needs_input_grad[0] else None,
@@ -81,8 +79,7 @@ def sigmoid_kernel(
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("sigmoid_kernel", signature, x1, x2)
+        raise rt.explained("sigmoid_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
     if torch.compiler.is_compiling():
         x1, x2 = rt.distinct(x1, x2)
     if not torch.is_grad_enabled() or rt.forward_mode():

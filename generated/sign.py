@@ -23,7 +23,7 @@ class _Sign(Function):
     forward = staticmethod(_sign_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, F):
         pass
 
     @staticmethod
@@ -38,8 +38,7 @@ def sign(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("sign", signature, A)
+        raise rt.explained("sign", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sign_forward(A)
     return rt.apply(_Sign, A)

@@ -27,8 +27,8 @@ class _Silu(Function):
     forward = staticmethod(_silu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -50,8 +50,7 @@ def silu(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("silu", signature, input)
+        raise rt.explained("silu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _silu_forward(input)
     return rt.apply(_Silu, input)

@@ -25,8 +25,8 @@ class _Sin(Function):
     forward = staticmethod(_sin_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -43,8 +43,7 @@ def sin(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("sin", signature, A)
+        raise rt.explained("sin", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sin_forward(A)
     return rt.apply(_Sin, A)

@@ -60,12 +60,11 @@ class _SlidingWindowAttention(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        query, key, value, window = inputs
+        query, key, value, ctx.window = inputs
         output, kept = result
         ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value)
-        ctx.window = window
         ctx.save_for_backward(query, key, value, output, kept)
 
     @staticmethod

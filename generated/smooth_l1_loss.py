@@ -72,10 +72,8 @@ class _SmoothL1Loss(Function):
     forward = staticmethod(_smooth_l1_loss_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, target, reduction, beta = inputs
-        ctx.beta = beta
-        ctx.reduction = reduction
+    def setup_context(ctx, inputs, loss):
+        input, target, ctx.reduction, ctx.beta = inputs
         ctx.save_for_backward(input, target)
 
     @staticmethod

@@ -27,10 +27,8 @@ class _Softmax(Function):
     forward = staticmethod(_softmax_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, dim = inputs
-        S = output
-        ctx.dim = dim
+    def setup_context(ctx, inputs, S):
+        ctx.dim = inputs[1]
         ctx.save_for_backward(S)
 
     @staticmethod
@@ -59,8 +57,7 @@ def softmax(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        signature = "A[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("softmax", signature, A, dim)
+        raise rt.explained("softmax", "A[*p,k,*q]; dim=axis(k)", A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmax_forward(A, dim)
     return rt.apply(_Softmax, A, dim)

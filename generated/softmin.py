@@ -29,10 +29,8 @@ class _Softmin(Function):
     forward = staticmethod(_softmin_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, dim = inputs
-        S = output
-        ctx.dim = dim
+    def setup_context(ctx, inputs, S):
+        ctx.dim = inputs[1]
         ctx.save_for_backward(S)
 
     @staticmethod
@@ -61,8 +59,7 @@ def softmin(A: torch.Tensor, *, dim: int) -> torch.Tensor:
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
     ):
-        signature = "A[*p,k,*q]; dim=axis(k)"
-        raise rt.explained("softmin", signature, A, dim)
+        raise rt.explained("softmin", "A[*p,k,*q]; dim=axis(k)", A, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmin_forward(A, dim)
     return rt.apply(_Softmin, A, dim)

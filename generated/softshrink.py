@@ -27,9 +27,8 @@ class _Softshrink(Function):
     forward = staticmethod(_softshrink_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, lambd = inputs
-        ctx.lambd = lambd
+    def setup_context(ctx, inputs, output):
+        input, ctx.lambd = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -55,8 +54,7 @@ def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
         or not input.is_floating_point()
         or not lambd >= 0
     ):
-        signature = "input[*p]; lambd>=0"
-        raise rt.explained("softshrink", signature, input, lambd)
+        raise rt.explained("softshrink", "input[*p]; lambd>=0", input, lambd)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softshrink_forward(input, lambd)
     return rt.apply(_Softshrink, input, lambd)

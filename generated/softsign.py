@@ -26,8 +26,8 @@ class _Softsign(Function):
     forward = staticmethod(_softsign_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -45,8 +45,7 @@ def softsign(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("softsign", signature, input)
+        raise rt.explained("softsign", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softsign_forward(input)
     return rt.apply(_Softsign, input)

@@ -25,8 +25,8 @@ class _Square(Function):
     forward = staticmethod(_square_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, F):
+        A = inputs[0]
         ctx.save_for_backward(A)
 
     @staticmethod
@@ -43,8 +43,7 @@ def square(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("square", signature, A)
+        raise rt.explained("square", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _square_forward(A)
     return rt.apply(_Square, A)

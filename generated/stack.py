@@ -26,7 +26,7 @@ class _Stack(Function):
     forward = staticmethod(_stack_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, C):
         pass
 
     @staticmethod
@@ -45,8 +45,7 @@ def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
-        signature = "A[*p], B[*p]"
-        raise rt.explained("stack", signature, A, B)
+        raise rt.explained("stack", "A[*p], B[*p]", A, B)
     if torch.compiler.is_compiling():
         A, B = rt.distinct(A, B)
     if not torch.is_grad_enabled() or rt.forward_mode():

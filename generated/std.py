@@ -42,13 +42,10 @@ class _Std(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        A, dim, correction, keepdim = inputs
+        A, ctx.dim, ctx.correction, ctx.keepdim = inputs
         deviation, mu = output
         ctx.mark_non_differentiable(mu)
         ctx.set_materialize_grads(False)
-        ctx.dim = dim
-        ctx.correction = correction
-        ctx.keepdim = keepdim
         ctx.save_for_backward(A, deviation, mu)
 
     @staticmethod

@@ -25,10 +25,8 @@ class _Sum(Function):
     forward = staticmethod(_sum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        A, dim, keepdim = inputs
-        ctx.dim = dim
-        ctx.keepdim = keepdim
+    def setup_context(ctx, inputs, F):
+        A, ctx.dim, ctx.keepdim = inputs
         ctx.A_shape = A.shape
 
     @staticmethod

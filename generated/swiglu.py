@@ -29,7 +29,7 @@ class _Swiglu(Function):
     forward = staticmethod(_swiglu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, gate = inputs
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, gate)
 
@@ -58,8 +58,7 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
-        signature = "input[*p], gate[*p]"
-        raise rt.explained("swiglu", signature, input, gate)
+        raise rt.explained("swiglu", "input[*p], gate[*p]", input, gate)
     if torch.compiler.is_compiling():
         input, gate = rt.distinct(input, gate)
     if not torch.is_grad_enabled() or rt.forward_mode():

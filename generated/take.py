@@ -27,7 +27,7 @@ class _Take(Function):
     forward = staticmethod(_take_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
+    def setup_context(ctx, inputs, output):
         input, index = inputs
         ctx.input_shape = input.shape
         ctx.save_for_backward(index)
@@ -59,8 +59,7 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         or index.device != input.device
         or input.dim() != 1
     ):
-        signature = "input[v], index[*p]: int64"
-        raise rt.explained("take", signature, input, index)
+        raise rt.explained("take", "input[v], index[*p]: int64", input, index)
     if torch.compiler.is_compiling():
         input, index = rt.distinct(input, index)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -25,9 +25,8 @@ class _TakeAlongDim(Function):
     forward = staticmethod(_take_along_dim_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, indices, dim = inputs
-        ctx.dim = dim
+    def setup_context(ctx, inputs, output):
+        input, indices, ctx.dim = inputs
         ctx.input_shape = input.shape
         ctx.save_for_backward(indices)
 

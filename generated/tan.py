@@ -25,8 +25,7 @@ class _Tan(Function):
     forward = staticmethod(_tan_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        F = output
+    def setup_context(ctx, inputs, F):
         ctx.save_for_backward(F)
 
     @staticmethod
@@ -44,8 +43,7 @@ def tan(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("tan", signature, A)
+        raise rt.explained("tan", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tan_forward(A)
     return rt.apply(_Tan, A)

@@ -27,8 +27,7 @@ class _Tanh(Function):
     forward = staticmethod(_tanh_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        F = output
+    def setup_context(ctx, inputs, F):
         ctx.save_for_backward(F)
 
     @staticmethod
@@ -48,8 +47,7 @@ def tanh(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point():
-        signature = "A[*p]"
-        raise rt.explained("tanh", signature, A)
+        raise rt.explained("tanh", "A[*p]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanh_forward(A)
     return rt.apply(_Tanh, A)

@@ -25,8 +25,8 @@ class _Tanhshrink(Function):
     forward = staticmethod(_tanhshrink_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        (input,) = inputs
+    def setup_context(ctx, inputs, output):
+        input = inputs[0]
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -44,8 +44,7 @@ def tanhshrink(input: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("tanhshrink", signature, input)
+        raise rt.explained("tanhshrink", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanhshrink_forward(input)
     return rt.apply(_Tanhshrink, input)

@@ -25,9 +25,8 @@ class _Threshold(Function):
     forward = staticmethod(_threshold_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        input, level, _ = inputs
-        ctx.level = level
+    def setup_context(ctx, inputs, output):
+        input, ctx.level, _ = inputs
         ctx.save_for_backward(input)
 
     @staticmethod
@@ -47,8 +46,7 @@ def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tenso
     level = level if type(level) is float else rt.number(level, "threshold: level")
     value = value if type(value) is float else rt.number(value, "threshold: value")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
-        signature = "input[*p]"
-        raise rt.explained("threshold", signature, input)
+        raise rt.explained("threshold", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _threshold_forward(input, level, value)
     return rt.apply(_Threshold, input, level, value)

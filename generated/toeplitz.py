@@ -23,10 +23,8 @@ class _Toeplitz(Function):
     forward = staticmethod(_toeplitz_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        weight, rows, columns = inputs
-        ctx.rows = rows
-        ctx.columns = columns
+    def setup_context(ctx, inputs, output):
+        weight, ctx.rows, ctx.columns = inputs
         ctx.weight_shape = weight.shape
 
     @staticmethod

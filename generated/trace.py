@@ -25,8 +25,8 @@ class _Trace(Function):
     forward = staticmethod(_trace_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (A,) = inputs
+    def setup_context(ctx, inputs, y):
+        A = inputs[0]
         ctx.A_shape = A.shape
 
     @staticmethod
@@ -47,8 +47,7 @@ def trace(A: torch.Tensor) -> torch.Tensor:
         or A.dim() != 2
         or A.shape[1] != A.shape[0]
     ):
-        signature = "A[i,i'=i]"
-        raise rt.explained("trace", signature, A)
+        raise rt.explained("trace", "A[i,i'=i]", A)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _trace_forward(A)
     return rt.apply(_Trace, A)

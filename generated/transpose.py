@@ -23,6 +23,5 @@ def transpose(A: torch.Tensor) -> torch.Tensor:
     A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(A, torch.Tensor) or not A.is_floating_point() or A.dim() < 2:
-        signature = "A[*b,i,j]"
-        raise rt.explained("transpose", signature, A)
+        raise rt.explained("transpose", "A[*b,i,j]", A)
     return _transpose_forward(A)

@@ -23,9 +23,8 @@ class _Tril(Function):
     forward = staticmethod(_tril_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, diagonal = inputs
-        ctx.diagonal = diagonal
+    def setup_context(ctx, inputs, output):
+        ctx.diagonal = inputs[1]
 
     @staticmethod
     def backward(ctx, G):
@@ -47,8 +46,7 @@ def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        signature = "input[*b,i,j]"
-        raise rt.explained("tril", signature, input)
+        raise rt.explained("tril", "input[*b,i,j]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tril_forward(input, diagonal)
     return rt.apply(_Tril, input, diagonal)

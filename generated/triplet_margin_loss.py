@@ -93,14 +93,10 @@ class _TripletMarginLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        anchor, positive, negative, margin, p, eps, reduction = inputs
+        anchor, positive, negative, ctx.margin, ctx.p, ctx.eps, ctx.reduction = inputs
         _, powers_near, powers_far = output
         ctx.mark_non_differentiable(powers_near, powers_far)
         ctx.set_materialize_grads(False)
-        ctx.margin = margin
-        ctx.p = p
-        ctx.eps = eps
-        ctx.reduction = reduction
         ctx.save_for_backward(anchor, positive, negative, powers_near, powers_far)
 
     @staticmethod
@@ -269,7 +265,7 @@ class _TripletMarginLossDual(_TripletMarginLoss):
     def setup_context(ctx, inputs, output):
         _TripletMarginLoss.setup_context(ctx, inputs, output)
         anchor, positive, negative, _, _, _, _ = inputs
-        loss, _, _ = output
+        loss = output[0]
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(anchor, positive, negative, loss)
 

@@ -23,9 +23,8 @@ class _Triu(Function):
     forward = staticmethod(_triu_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        _, diagonal = inputs
-        ctx.diagonal = diagonal
+    def setup_context(ctx, inputs, output):
+        ctx.diagonal = inputs[1]
 
     @staticmethod
     def backward(ctx, G):
@@ -47,8 +46,7 @@ def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
         or not input.is_floating_point()
         or input.dim() < 2
     ):
-        signature = "input[*b,i,j]"
-        raise rt.explained("triu", signature, input)
+        raise rt.explained("triu", "input[*b,i,j]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _triu_forward(input, diagonal)
     return rt.apply(_Triu, input, diagonal)

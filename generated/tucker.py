@@ -34,7 +34,7 @@ class _Tucker(Function):
     forward = staticmethod(_tucker_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, X):
         core, U, V, W = inputs
         ctx.low = rt.autocast_product(core, U, V, W)
         ctx.save_for_backward(core, U, V, W)

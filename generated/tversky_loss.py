@@ -74,14 +74,10 @@ class _TverskyLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, target, alpha, beta, smooth, reduction = inputs
+        input, target, ctx.alpha, ctx.beta, ctx.smooth, ctx.reduction = inputs
         _, u3, whole = output
         ctx.mark_non_differentiable(u3, whole)
         ctx.set_materialize_grads(False)
-        ctx.alpha = alpha
-        ctx.beta = beta
-        ctx.smooth = smooth
-        ctx.reduction = reduction
         ctx.save_for_backward(input, target, u3, whole)
 
     @staticmethod

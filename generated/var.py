@@ -35,13 +35,10 @@ class _Var(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        A, dim, correction, keepdim = inputs
-        _, mu = output
+        A, ctx.dim, ctx.correction, ctx.keepdim = inputs
+        mu = output[1]
         ctx.mark_non_differentiable(mu)
         ctx.set_materialize_grads(False)
-        ctx.dim = dim
-        ctx.correction = correction
-        ctx.keepdim = keepdim
         ctx.save_for_backward(A, mu)
 
     @staticmethod

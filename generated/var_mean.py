@@ -37,11 +37,8 @@ class _VarMean(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        A, dim, correction, keepdim = inputs
-        _, mu = output
-        ctx.dim = dim
-        ctx.correction = correction
-        ctx.keepdim = keepdim
+        A, ctx.dim, ctx.correction, ctx.keepdim = inputs
+        mu = output[1]
         ctx.save_for_backward(A, mu)
 
     @staticmethod

@@ -38,13 +38,10 @@ class _VectorNorm(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        A, ord, dim, keepdim = inputs
-        _, total = output
+        A, ctx.ord, ctx.dim, ctx.keepdim = inputs
+        total = output[1]
         ctx.mark_non_differentiable(total)
         ctx.set_materialize_grads(False)
-        ctx.ord = ord
-        ctx.dim = dim
-        ctx.keepdim = keepdim
         ctx.save_for_backward(A, total)
 
     @staticmethod
@@ -115,8 +112,8 @@ class _VectorNormDual(_VectorNorm):
     @staticmethod
     def setup_context(ctx, inputs, output):
         _VectorNorm.setup_context(ctx, inputs, output)
-        A, _, _, _ = inputs
-        F, _ = output
+        A = inputs[0]
+        F = output[0]
         ctx.set_materialize_grads(True)
         ctx.save_for_forward(A, F)
 

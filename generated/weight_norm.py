@@ -36,7 +36,7 @@ class _WeightNorm(Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         v, g, dim = inputs
-        _, norm = result
+        norm = result[1]
         ctx.mark_non_differentiable(norm)
         ctx.set_materialize_grads(False)
         dim_axis = dim % v.dim()
@@ -90,8 +90,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tens
         or not -v.dim() <= dim < v.dim()
         or g.shape != v.shape[dim % v.dim() : dim % v.dim() + 1]
     ):
-        signature = "v[*p,k,*q], g[k]; dim=axis(k)"
-        raise rt.explained("weight_norm", signature, v, g, dim)
+        raise rt.explained("weight_norm", "v[*p,k,*q], g[k]; dim=axis(k)", v, g, dim)
     if torch.compiler.is_compiling():
         v, g = rt.distinct(v, g)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -26,8 +26,8 @@ class _Where(Function):
     forward = staticmethod(_where_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, result):
-        condition, _, _ = inputs
+    def setup_context(ctx, inputs, output):
+        condition = inputs[0]
         ctx.save_for_backward(condition)
 
     @staticmethod

@@ -296,8 +296,11 @@ def return_statement(values: Sequence[str], indent: int) -> list[str]:
 
 
 def outcome_of(op: Operation, program: Program) -> str:
-    """Return the name of the outputs tuple in setup_context."""
-    return name_of_all({*arguments(op), *program.outputs, *program.statistics})
+    """Return the name of what the forward returns in setup_context: the output if it is one."""
+    results = (*program.outputs, *program.statistics)
+    if len(results) == 1 and results[0] not in arguments(op):
+        return results[0]
+    return name_of_all({*arguments(op), *results})
 
 
 def name_of_all(taken: set[str]) -> str:
@@ -323,12 +326,16 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
     silent += [name for name in program.statistics if name not in program.pulled]
     results = (*program.outputs, *program.statistics)
-    lines = unpack_wanted(arguments(op), read, "inputs")
+    kept = [n for n in (*program.kept_parameters, *program.kept_groups) if n not in again]
+    inner = {name for line in setup for name in names_in(line.code)}
+    alone = {n for n in arguments(op) if n in kept and n not in {*saved, *shapes, *inner}}
+    alone -= set(floats_of(op))
+    lines = unpack_wanted(arguments(op), read, "inputs", alone)
     wanted = {*saved, *silent, *(program.outputs if program.pulled else ())}
     if len(results) > 1:
         lines += unpack_wanted(results, wanted, outcome_of(op, program))
-    elif wanted.intersection(program.outputs):
-        lines.append(f"{program.outputs[0]} = {outcome_of(op, program)}")
+    elif wanted.intersection(program.outputs) and outcome_of(op, program) != results[0]:
+        lines.append(f"{results[0]} = {outcome_of(op, program)}")
     if silent:
         lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8)
     if may_be_none(program):
@@ -338,8 +345,7 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     lines += [s for line in setup for s in assigned(line, 8)]
     if product:
         lines += call_lines("ctx.low = rt.autocast_product(", floats_of(op), ")", 8)
-    kept = (*program.kept_parameters, *program.kept_groups)
-    lines += [f"ctx.{name} = {name}" for name in kept if name not in again]
+    lines += [f"ctx.{name} = {name}" for name in kept if name not in alone]
     absent = {t.name for t in op.inputs if t.default is not None}
     for name in shapes:
         shape = f"{name}.shape"
@@ -362,11 +368,17 @@ def _saved_entries(op: Operation, program: Program) -> list[str]:
     return entries
 
 
-def unpack_wanted(names: Sequence[str], wanted: set[str], source: str) -> list[str]:
-    """Return lines that unpack the wanted names from a tuple; ``_`` marks the others."""
-    found = one_by_one([name if name in wanted else "_" for name in names], source)
-    whole = _unpack([name if name in wanted else "_" for name in names], source)
-    return [whole] if found and len(whole) + 8 <= COLUMNS else found
+def unpack_wanted(
+    names: Sequence[str], wanted: set[str], source: str, onto: Collection[str] = ()
+) -> list[str]:
+    """Return lines that unpack the wanted names from a tuple; ``_`` marks the others.
+
+    Those of ``onto`` become attributes of ctx.
+    """
+    targets = [f"ctx.{n}" if n in onto else n if n in wanted else "_" for n in names]
+    found = one_by_one(targets, source)
+    whole = _unpack(targets, source)
+    return [whole] if len(found) > 1 and len(whole) + 8 <= COLUMNS else found
 
 
 def one_by_one(names: Sequence[str], source: str) -> list[str]:

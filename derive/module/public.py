@@ -133,8 +133,11 @@ def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
     given = [t.name for t in op.inputs] + [name for name in read if name in names]
     more = sorted(names & set(re.findall(r"\w+", whole)) - set(given))
     given += (f"{code.display_name(name)}={name}" for name in more)
-    raised = call_lines("raise rt.explained(", [f'"{op.name}"', "signature", *given], ")", 8)
-    return [*_text_lines(told), *raised]
+    start, name = "raise rt.explained(", f'"{op.name}"'
+    inline = call_lines(start, [name, f'"{told}"', *given], ")", 8)
+    if len(inline) == 1:
+        return inline
+    return [*_text_lines(told), *call_lines(start, [name, "signature", *given], ")", 8)]
 
 
 def _text_lines(words: str) -> list[str]:

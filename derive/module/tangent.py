@@ -140,7 +140,7 @@ def _tangent_setup(op: Operation, program: Program, tangent: Tangent, read: set[
     results = (*program.outputs, *program.statistics)
     if len(results) > 1:
         lines += unpack_wanted(results, set(outputs), outcome_of(op, program))
-    elif outputs:
+    elif outputs and outcome_of(op, program) != outputs[0]:
         lines.append(f"{outputs[0]} = {outcome_of(op, program)}")
     lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
     if may_be_none(program):

@@ -84,7 +84,7 @@ class _Copy(Function):
     forward = staticmethod(_copy_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, y):
         pass
 
     @staticmethod
@@ -132,8 +132,7 @@ class _ScaledExp(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, w, eps = inputs
-        ctx.eps = eps
+        x, w, ctx.eps = inputs
         ctx.save_for_backward(x, w if ctx.needs_input_grad[0] else None)
 
     @staticmethod
@@ -223,7 +222,7 @@ class _PickAll(Function):
     forward = staticmethod(_pick_all_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx, inputs, y):
         pass
 
     @staticmethod
@@ -241,8 +240,8 @@ class _PickSum(Function):
     forward = staticmethod(_pick_sum_forward)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        (x,) = inputs
+    def setup_context(ctx, inputs, s):
+        x = inputs[0]
         ctx.x_shape = x.shape
 
     @staticmethod
@@ -261,8 +260,7 @@ _OPTIONS = {
 def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
     """Returns y."""
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
-        signature = "x[i]; reduction in all|sum"
-        raise rt.explained("pick", signature, x, reduction)
+        raise rt.explained("pick", "x[i]; reduction in all|sum", x, reduction)
     function, forward = _OPTIONS[reduction]
     if not torch.is_grad_enabled() or rt.forward_mode():
         return forward(x)
@@ -297,7 +295,7 @@ def test_an_output_without_gradient_is_marked():
     )
     source = emit(coded(op), [Variant(None, made)], [], DOC)
     assert (
-        "        _, k = output\n"
+        "        k = output[1]\n"
         "        ctx.mark_non_differentiable(k)\n"
         "        ctx.set_materialize_grads(False)\n"
         "        ctx.save_for_backward(k)\n"
