@@ -278,8 +278,7 @@ def test_the_condition_compares_whole_shapes():
         "        or w.shape[1] != x.shape[1]\n"
         "        or (b is not None and b.shape != w.shape[:1])\n"
         "    ):\n"
-        '        signature = "x[n,k], w[j,k], b[j]=None"\n'
-        '        raise rt.explained("affine", signature, x, w, b)\n'
+        '        raise rt.explained("affine", "x[n,k], w[j,k], b[j]=None", x, w, b)\n'
     ) in text
     text = source(OPS["norm"], standalone=False)
     assert "or x.dim() < w.dim()\n" in text
