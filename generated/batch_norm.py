@@ -44,12 +44,12 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
     q_axes = tuple(range(2 - input.dim(), 0))
-    mu = input.mean((0, *q_axes), keepdim=True)  # mu[c]
-    input_minus_mu = input - mu
-    var = input_minus_mu.square().sum((0, *q_axes), keepdim=True) / (
+    mu = input.mean((0, *q_axes))  # mu[c]
+    input_minus_mu = input - rt.unsqueeze(mu, q_axes)
+    var = input_minus_mu.square().sum((0, *q_axes)) / (
         input.shape[0] * math.prod(input.shape[2:]) - correction
     )
-    xhat = (var + eps).rsqrt() * input_minus_mu  # xhat[n,c,*q]
+    xhat = rt.unsqueeze((var + eps).rsqrt(), q_axes) * input_minus_mu  # xhat[n,c,*q]
     weight_xhat = xhat if weight is None else rt.unsqueeze(weight, q_axes) * xhat
     return (
         weight_xhat.to(dtype)
@@ -103,32 +103,26 @@ class _BatchNorm(Function):
         q_axes = tuple(range(2 - input.dim(), 0))
         input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            mu = input.mean((0, *q_axes), keepdim=True)  # mu[c]
-            input_minus_mu = input - mu
+            mu = input.mean((0, *q_axes))  # mu[c]
+            input_minus_mu = input - rt.unsqueeze(mu, q_axes)
             count_minus_correction = (
                 input.shape[0] * math.prod(input.shape[2:]) - correction
             )
-            var = (
-                input_minus_mu.square().sum((0, *q_axes), keepdim=True)
-                / count_minus_correction
-            )
+            var = input_minus_mu.square().sum((0, *q_axes)) / count_minus_correction
             rsqrt_var = (var + eps).rsqrt()
-            xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
-            sum_of_G_xhat = (G * xhat).sum((0, *q_axes), keepdim=True)
+            xhat = rt.unsqueeze(rsqrt_var, q_axes) * input_minus_mu  # xhat[n,c,*q]
+            grad_weight = (G * xhat).sum((0, *q_axes))
         if ctx.needs_input_grad[0]:
-            sum_of_G_xhat_xhat = sum_of_G_xhat / count_minus_correction * xhat
-            weight_rsqrt_var = (
-                rsqrt_var
-                if weight is None
-                else rt.unsqueeze(weight, q_axes) * rsqrt_var
+            weight_rsqrt_var = rsqrt_var if weight is None else weight * rsqrt_var
+            grad_input = rt.unsqueeze(weight_rsqrt_var, q_axes) * (
+                G
+                - rt.unsqueeze(grad_weight / count_minus_correction, q_axes) * xhat
+                - rt.unsqueeze(G.mean((0, *q_axes)), q_axes)
             )
-            grad_input = weight_rsqrt_var * (
-                G - sum_of_G_xhat_xhat - G.mean((0, *q_axes), keepdim=True)
-            )
-        if ctx.needs_input_grad[1]:
-            grad_weight = sum_of_G_xhat.squeeze((0, *q_axes))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, *q_axes))
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            grad_weight = grad_weight if ctx.needs_input_grad[1] else None
         return grad_input, grad_weight, grad_bias, None, None
 
 

@@ -59,8 +59,8 @@ def _with_axes_of(
         name = made[n].name
         if name not in names or counted.count(name) > 1:
             continue
-        views, exact = _common_views(name, [line.code for line in made])
-        kept = inside.absorbed(made[n].code, views, exact) if views else None
+        views = _common_views(name, [line.code for line in made])
+        kept = inside.absorbed(made[n].code, views) if views else None
         if kept is not None:
             found.add(name)
             made[n] = replace(made[n], code=kept, type=None)
@@ -113,30 +113,21 @@ def _viewed(code: Code, views: _Views) -> Code:
     return code
 
 
-def _common_views(name: str, codes: Sequence[Code]) -> tuple[_Views, bool]:
-    """Return the axes that each reader of a name inserts, none if one reads it otherwise.
-
-    The flag is true if some reader needs exactly these axes.
-    """
-    found = [read for code in codes for read in _reads(name, code, True)]
-    views = {views for views, _ in found}
-    return (views.pop() if len(views) == 1 else ()), any(exact for _, exact in found)
+def _common_views(name: str, codes: Sequence[Code]) -> _Views:
+    """Return the axes that each reader of a name inserts, none if one reads it otherwise."""
+    views = {views for code in codes for views in _reads(name, code)}
+    return views.pop() if len(views) == 1 else ()
 
 
-def _reads(name: str, code: Code, exact: bool) -> Iterator[tuple[_Views, bool]]:
-    """Yield the axes that are inserted at each read of a name, and if they must be these."""
+def _reads(name: str, code: Code) -> Iterator[_Views]:
+    """Yield the axes that are inserted at each read of a name."""
     inner, views = _views_of(code)
     if isinstance(inner, Name):
         if inner.id == name:
-            yield views, exact
+            yield views
         return
     for part in inner.parts():
-        yield from _reads(name, part, not _broadcasts(inner))
-
-
-def _broadcasts(code: Code) -> bool:
-    """True for arithmetic, which takes operands with more axes of size 1 in front."""
-    return isinstance(code, Binary) and code.op in _ELEMENTWISE
+        yield from _reads(name, part)
 
 
 @dataclass(frozen=True)
@@ -146,42 +137,39 @@ class _Inside:
     names: Collection[str]
     numbers: Collection[str]
 
-    def sunk(self, code: Code, exact: bool = True) -> Code:
+    def sunk(self, code: Code) -> Code:
         """Return the code with insertions of axes moved inside, where they can be."""
         inner, views = _views_of(code)
         if views and not isinstance(inner, Name):
-            kept = self.absorbed(inner, views, exact)
+            kept = self.absorbed(inner, views)
             if kept is not None:
-                return self.sunk(kept, exact)
-        each: Code = code.map(lambda part: self.sunk(part, not _broadcasts(code)))
+                return self.sunk(kept)
+        each: Code = code.map(self.sunk)
         return each
 
-    def absorbed(self, code: Code, views: _Views, exact: bool) -> Code | None:
-        """Return the code with axes inserted inside of it, by reductions that keep theirs.
-
-        Unless the axes must be ``exact``, it may have more axes of size 1 in front.
-        """
+    def absorbed(self, code: Code, views: _Views) -> Code | None:
+        """Return the code with axes inserted inside of it, by reductions that keep theirs."""
         match code:
             case Name(name):
                 return _viewed(code, views) if name in self.names else None
-            case MethodCall(x, name, (dims,)) if _keeps(code, dims, views, exact):
+            case MethodCall(x, name, (dims,)) if _keeps(code, dims, views):
                 return MethodCall(x, name, (dims, _KEEPS))
-            case FunctionCall(name, (x, dims)) if _keeps(code, dims, views, exact):
+            case FunctionCall(name, (x, dims)) if _keeps(code, dims, views):
                 return FunctionCall(name, (x, dims, _KEEPS))
             case MethodCall(x, "squeeze", (place,)) if views == (place,):
                 return x
             case Unary("-", x):
-                inner = self.absorbed(x, views, exact)
+                inner = self.absorbed(x, views)
                 return None if inner is None else Unary("-", inner)
             case MethodCall(x, name, args) if _is_elementwise(code) and self._are_numbers(args):
-                inner = self.absorbed(x, views, exact)
+                inner = self.absorbed(x, views)
                 return None if inner is None else MethodCall(inner, name, args)
             case Binary(op, a, b) if op in _ELEMENTWISE:
                 if self._are_numbers((b,)):
-                    inner = self.absorbed(a, views, exact)
+                    inner = self.absorbed(a, views)
                     return None if inner is None else Binary(op, inner, b)
                 if self._are_numbers((a,)):
-                    inner = self.absorbed(b, views, exact)
+                    inner = self.absorbed(b, views)
                     return None if inner is None else Binary(op, a, inner)
         return None
 
@@ -204,17 +192,17 @@ def _is_elementwise(code: Code) -> bool:
     return op.shape is None and not (op.view or op.keeps or op.contracts or op.makes)
 
 
-def _keeps(code: Code, dims: Code, views: _Views, exact: bool) -> bool:
+def _keeps(code: Code, dims: Code, views: _Views) -> bool:
     """True for a reduction that can keep its axes, and has those of the views then."""
-    return torch_op(code).keeps and _inserts(dims, views, exact)
+    return torch_op(code).keeps and _inserts(dims, views)
 
 
-def _inserts(dims: Code, views: _Views, exact: bool = False) -> bool:
-    """True if the views insert the reduced axes again; unless exact, all but some in front.
+def _inserts(dims: Code, views: _Views) -> bool:
+    """True if the views insert the reduced axes again, and no others.
 
-    >>> _inserts(Tuple((Literal("0"), Literal("2"))), (Literal("1"),))
+    >>> _inserts(Tuple((Literal("1"), Literal("2"))), (Literal("1"), Literal("2")))
     True
-    >>> _inserts(Literal("1"), (Literal("0"),))
+    >>> _inserts(Tuple((Literal("0"), Literal("2"))), (Literal("1"),))
     False
     """
     reduced = list(dims.items) if isinstance(dims, Tuple) else [dims]
@@ -226,7 +214,7 @@ def _inserts(dims: Code, views: _Views, exact: bool = False) -> bool:
     singles = [p for p in places if isinstance(p, int)]
     if ends != [v for v in inserted if not isinstance(v, int)] or ends != places[len(singles) :]:
         return False
-    return _same_axes(singles, [v for v in inserted if isinstance(v, int)], exact)
+    return _same_axes(singles, [v for v in inserted if isinstance(v, int)])
 
 
 def _place(code: Code) -> int | str:
@@ -237,12 +225,11 @@ def _place(code: Code) -> int | str:
     return words
 
 
-def _same_axes(singles: Sequence[int], inserted: Sequence[int], exact: bool) -> bool:
+def _same_axes(singles: Sequence[int], inserted: Sequence[int]) -> bool:
     """True if keeping the axes ``singles`` gives the axes that the insertions give.
 
-    Unless exact, it may give more axes of size 1 in front.
-
-    The axes after the last reduced one are one item.
+    The axes after the last reduced one are one item. An axis of size 1 in front is one of them:
+    what reads the value may not broadcast.
     """
     last = max(singles, default=-1)
     kept = ["1" if n in singles else str(n) + "k" for n in range(last + 1)]
@@ -252,6 +239,4 @@ def _same_axes(singles: Sequence[int], inserted: Sequence[int], exact: bool) -> 
         if place > len(made) - 1:
             return False
         made.insert(place, "1")
-
-    more = 0 if exact else max(len(kept) - len(made), 0)
-    return kept[more:] == made and kept[:more] == ["1"] * more
+    return kept == made

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_600,
+    "derive": 82_500,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -23,7 +23,7 @@ LIMITS = {
     "derive/lowering": 10_600,
     "derive/module": 5_800,
     "derive/notation": 7_800,
-    "derive/program": 7_500,
+    "derive/program": 7_400,
     "derive/reports": 1_200,
     "derive/show": 2_000,
     "derive/site": 1_300,
