@@ -35,8 +35,7 @@ def page(started: Any, site: str) -> Any:
     """A browser at the front page, in the theme that the system prefers, light."""
     started.get(f"{site}/index.html")
     started.execute_script("localStorage.clear()")
-    started.get(f"{site}/index.html")
-    arrive(started, "index.html")  # keys that are pressed before reach nothing
+    visit(started, f"{site}/index.html")  # keys that are pressed before reach nothing
     return started
 
 
@@ -47,6 +46,23 @@ def css(page: Any, selector: str) -> Any:
 def all_css(page: Any, selector: str) -> list[Any]:
     found: list[Any] = page.find_elements("css selector", selector)
     return found
+
+
+def visit(page: Any, address: str) -> None:
+    """Open a page, and wait until it is the one that is shown."""
+    page.get(address)
+    arrive(page, address.rpartition("/")[2])
+
+
+def line_with(page: Any, text: str) -> Any:
+    """The first line of the generated code that has a text, once it stands on the page."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def found(_: Any) -> Any:
+        lines = all_css(page, ".codes .line")
+        return next((e for e in lines if text in e.get_property("textContent")), None)
+
+    return WebDriverWait(page, 20).until(found, f"{page.current_url} has no line with {text!r}")
 
 
 def background(page: Any, selector: str = "body") -> str:
@@ -89,7 +105,7 @@ def test_search_an_operation_and_read_a_step(page):
 def test_a_formula_lights_its_lines_and_leads_to_them(page, site):
     from selenium.webdriver import ActionChains
 
-    page.get(f"{site}/op/softmax.html")
+    visit(page, f"{site}/op/softmax.html")
     lit = ".codes .line.lit"
     assert not all_css(page, lit)
     ActionChains(page).move_to_element(css(page, "#formula-grad_A mfrac")).perform()
@@ -110,8 +126,8 @@ def test_a_formula_lights_its_lines_and_leads_to_them(page, site):
 def test_a_line_lights_its_formula(page, site):
     from selenium.webdriver import ActionChains
 
-    page.get(f"{site}/op/worst.html")
-    line = next(e for e in all_css(page, ".codes .line") if " d = " in f" {e.text} ")
+    visit(page, f"{site}/op/worst.html")
+    line = line_with(page, " d = ")
     page.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", line)
     ActionChains(page).move_to_element(line).perform()
     assert "lit" in css(page, "#formula-d").get_attribute("class")
@@ -125,7 +141,7 @@ def test_the_theme_is_switched_and_kept(page, site):
     button.click()
     dark = background(page)
     assert dark != light and button.text == "Light"
-    page.get(f"{site}/op/softmax.html")
+    visit(page, f"{site}/op/softmax.html")
     assert background(page) == dark
     css(page, "#theme").click()
     assert background(page) == light
@@ -133,7 +149,7 @@ def test_the_theme_is_switched_and_kept(page, site):
 
 def test_the_theme_of_the_system_counts_first(site):
     with browser(dark=True) as page:
-        page.get(f"{site}/index.html")
+        visit(page, f"{site}/index.html")
         dark = background(page)
         assert css(page, "#theme").text == "Light"
         css(page, "#theme").click()
@@ -177,7 +193,7 @@ def test_every_page_fits_a_phone(site):
             "guide/notation",
             "guide/speed",
         ):
-            page.get(f"{site}/{address}.html")
+            visit(page, f"{site}/{address}.html")
             width = page.execute_script("return document.documentElement.scrollWidth")
             assert width <= 390, address
 
@@ -199,7 +215,7 @@ def test_without_script_all_is_readable(site):
 def test_the_page_asks_no_other_machine_and_says_no_error(site):
     with browser() as page:
         for address in ("index", "catalog", "op/worst", "guide/index", "mistakes"):
-            page.get(f"{site}/{address}.html")
+            visit(page, f"{site}/{address}.html")
             loaded = page.execute_script(
                 "return performance.getEntriesByType('resource').map(e => e.name)"
             )
