@@ -328,3 +328,30 @@ def test_a_whole_number_is_given_to_compiled_code():
     weight, x = torch.ones(2), torch.tensor([[1.0, 2.0], [3.0, 5.0]])
     for eps in (1, 2, 3, 0.5):
         torch.testing.assert_close(compiled(x, weight, eps=eps), layer_norm(x, weight, eps=eps))
+
+
+@each_row("correction", (0, 1, 3, 4))
+@each_row("shape", ((3, 2), (1, 2), (1, 2, 3)))
+@each_row("equal", (False, True))
+def test_a_variance_that_divides_by_no_positive_number(shape, correction, equal):
+    """The first order, the graph for a second one, and forward mode are all the formula."""
+    x = torch.full(shape, 2.0).double() if equal else uniform(shape, -1, 1)
+    G = uniform(shape, -1, 1, 9)
+    along = (0, *range(2, len(shape)))
+
+    def formula(x):
+        centered = x - x.mean(along, keepdim=True)
+        count = x.numel() // x.shape[1]
+        variance = centered.square().sum(along, keepdim=True) / (count - correction)
+        return centered * (variance + 1e-5).rsqrt()
+
+    def batch_norm(x):
+        return generated("batch_norm")(x, correction=correction)
+
+    assert_like(batch_norm, formula, x)
+    _, expected = torch.func.vjp(formula, x)
+    ours = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(batch_norm(ours), ours, G, create_graph=True)
+    torch.testing.assert_close(found, expected(G)[0], **CLOSE, equal_nan=True)
+    found, expected = (torch.func.jvp(f, (x,), (G,)) for f in (batch_norm, formula))
+    torch.testing.assert_close(found, expected, **CLOSE, equal_nan=True)
