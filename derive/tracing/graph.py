@@ -173,17 +173,29 @@ def _is_own(file: str) -> bool:
 def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
     """Record the statement of each node, by the node's name, while a graph is traced.
 
-    Nodes made under no_grad are marked in ``node.meta["held"]``.
+    Nodes made under no_grad are marked in ``node.meta["held"]``. The forward of a Function, which
+    runs without a graph, counts as what calls it: it is read as differentiable, and the check of
+    the reading compares its derivative with the backward of the Function.
     """
     import torch
+    from torch.autograd import Function
     from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
     places: dict[str, SourceStatement] = {}
     create = PythonKeyTracer.create_node
+    apply = Function.__dict__["apply"]
+    callers: list[bool] = []
+
+    def apply_from(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        callers.append(torch.is_grad_enabled())
+        try:
+            return apply.__get__(None, cls)(*args, **kwargs)
+        finally:
+            callers.pop()
 
     def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
         node = create(self, *args, **kwargs)
-        node.meta["held"] = not torch.is_grad_enabled()
+        node.meta["held"] = not (callers[0] if callers else torch.is_grad_enabled())
         own, frame = None, sys._getframe(1).f_back
         # Down to the frame that calls the user's function.
         while frame and (frame.f_code.co_filename, frame.f_code.co_name) != (__file__, "flat"):
@@ -202,10 +214,12 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         return node
 
     PythonKeyTracer.create_node = create_node  # type: ignore[method-assign]
+    Function.apply = classmethod(apply_from)  # type: ignore[assignment]
     try:
         yield places
     finally:
         PythonKeyTracer.create_node = create  # type: ignore[method-assign]
+        Function.apply = apply
 
 
 @lru_cache(maxsize=256)
