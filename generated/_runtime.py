@@ -224,7 +224,10 @@ def _all_inside(index, size):
     if not index.numel():
         return True
     least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
+    try:
+        return 0 <= int(least) and int(most) < size
+    except RuntimeError:  # a trace by make_fx has no values
+        return False
 
 
 def _or_end(index, size):
@@ -783,8 +786,8 @@ def _norm_in_groups(groups, x, weight, bias, eps, share):
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
     # The kernel assumes contiguous memory, which vmap does not preserve.
-    vmapped = not torch.compiler.is_compiling() and _transforms_active()
-    if vmapped or not share > 0:
+    apart = not torch.compiler.is_compiling() and _transforms_active()
+    if apart or not share > 0:
         rows = x.reshape(n, groups, -1)
         y, mean, rstd = native_layer_norm(rows, rows.shape[2:], None, None, eps, share)
         y, (weight, bias) = (

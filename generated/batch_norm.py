@@ -136,7 +136,7 @@ def batch_norm(
     bias: torch.Tensor | None = None,
     *,
     eps: float = 1e-05,
-    correction: float = 0,
+    correction: float = 0.0,
 ) -> torch.Tensor:
     """Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
     (None means zeros).

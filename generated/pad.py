@@ -37,7 +37,7 @@ class _Pad(Function):
 
 
 def pad(
-    input: torch.Tensor, *, left: int, right: int, value: float = 0, dim: int = -1
+    input: torch.Tensor, *, left: int, right: int, value: float = 0.0, dim: int = -1
 ) -> torch.Tensor:
     """Returns output[*p,t,*q] of input[*p,k,*q].
 

@@ -129,7 +129,7 @@ class _VectorNormDual(_VectorNorm):
 
 
 def vector_norm(
-    A: torch.Tensor, *, ord: float = 2, dim: int, keepdim: bool = False
+    A: torch.Tensor, *, ord: float = 2.0, dim: int, keepdim: bool = False
 ) -> torch.Tensor:
     """Returns F[*p,*q] of A[*p,k,*q].
 

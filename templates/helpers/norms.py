@@ -120,8 +120,8 @@ def _norm_in_groups(groups, x, weight, bias, eps, share):
     if not x.numel():
         return torch.empty_like(x), x.new_zeros((n, groups)), x.new_zeros((n, groups))
     # The kernel assumes contiguous memory, which vmap does not preserve.
-    vmapped = not torch.compiler.is_compiling() and _transforms_active()
-    if vmapped or not share > 0:
+    apart = not torch.compiler.is_compiling() and _transforms_active()
+    if apart or not share > 0:
         rows = x.reshape(n, groups, -1)
         y, mean, rstd = native_layer_norm(rows, rows.shape[2:], None, None, eps, share)
         y, (weight, bias) = (
