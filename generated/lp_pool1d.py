@@ -159,7 +159,10 @@ def lp_pool1d(
         signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
         raise rt.explained("lp_pool1d", signature, input, kernel_size, stride)
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
-        raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
+        raise ValueError(
+            "lp_pool1d: no value of index u keeps every access in bounds: axis 2 of "
+            f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
+        )
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LpPool1dDual.apply(input, norm_type, kernel_size, stride)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -21,15 +21,15 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 5_800,
+    "derive/module": 5_900,
     "derive/notation": 7_800,
     "derive/program": 7_400,
     "derive/reports": 1_200,
     "derive/show": 2_000,
     "derive/site": 1_300,
     "derive/tracing": 8_900,
-    "templates": 1_600,
-    "tests": 65_100,
+    "templates": 1_700,
+    "tests": 65_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
