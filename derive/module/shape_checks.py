@@ -327,16 +327,13 @@ def _not_negative(op: Operation, frame: Frame, name: str, definition: Expr) -> l
         return []
     prepare, size = _sized(op, frame, name)
     read = {e.extent for e in parts if isinstance(e, Size)}
-    given = [
-        place for e in op.extents if e.name in read for place in _axis_places(op, frame, e)[:1]
-    ]
-    said = [
-        f"axis {_position_in_message(place)}{words} of {t} has size {{{text(_shape_item(t, place))}}}"
-        for t, place, words in given
-    ]
-    said += [
-        f"{p.name} is {{{p.name}}}" for p in op.parameters if p.name in sizes and p.extent in read
-    ]
+    said = []
+    for e in (e for e in op.extents if e.name in read):
+        for t, place, words in _axis_places(op, frame, e)[:1]:
+            axis = f"axis {_position_in_message(place)}{words} of {t}"
+            said.append(f"{axis} has size {{{text(_shape_item(t, place))}}}")
+    numbers = (p for p in op.parameters if isinstance(p, SizeOf) and p.extent in read)
+    said += [f"{p.name} is {{{p.name}}}" for p in numbers]
     reason = ": " * bool(said) + " and ".join(said)
     message = f"no value of index {name} keeps every access in bounds{reason}"
     certain = not (prepare or signed or "-" in size)
