@@ -382,3 +382,12 @@ def test_a_pair_that_is_neither_alike_nor_apart_has_no_loss(reduction):
         lambda x, y: F.cosine_embedding_loss(x, y, target.double(), **given),
         *(x, y),
     )
+
+
+@each_row("order", (0, -1, float("inf"), NAN))
+def test_a_norm_of_another_than_a_finite_positive_order_is_refused(order):
+    x = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="ord must be"):
+        generated("vector_norm")(x, ord=order, dim=1)
+    with pytest.raises(ValueError, match="norm_type must be"):
+        generated("lp_pool1d")(x[None], norm_type=order, kernel_size=2, stride=1)

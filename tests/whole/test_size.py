@@ -12,7 +12,7 @@ LIMITS = {
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
-    "derive/catalog": 1_300,
+    "derive/catalog": 1_400,
     "derive/check": 4_900,
     "derive/command": 3_600,
     "derive/cost": 500,
