@@ -214,12 +214,12 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         return node
 
     PythonKeyTracer.create_node = create_node  # type: ignore[method-assign]
-    Function.apply = classmethod(apply_from)  # type: ignore[assignment]
+    Function.apply = classmethod(apply_from)  # type: ignore[assignment, method-assign]
     try:
         yield places
     finally:
         PythonKeyTracer.create_node = create  # type: ignore[method-assign]
-        Function.apply = apply
+        Function.apply = apply  # type: ignore[method-assign]
 
 
 @lru_cache(maxsize=256)
