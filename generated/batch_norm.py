@@ -11,18 +11,7 @@ Gradients, where G is the cotangent of output:
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 
-Fused kernels of torch, with the equation that each computes:
-
-    batch_norm:
-        mu[c] = mean[n,*s](x[n,c,*s])
-        rstd[c] = rsqrt(mean[n,*s]((x[n,c,*s] - mu[c])**2)/share + eps)
-        y[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]*w[c] + b[c]
-    batch_norm backward:
-        h[n,c,*s] = (x[n,c,*s] - mu[c])*rstd[c]
-        v[n,c,*s] = g[n,c,*s]*w[c]
-        dx[n,c,*s] = rstd[c]*(v[n,c,*s] - mean[n,*s](v[n,c,*s]) - h[n,c,*s]*mean[n,*s](v[n,c,*s]*h[n,c,*s])/share)
-        dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s])
-        db[c] = sum[n,*s](g[n,c,*s])
+Fused kernels of torch: batch_norm; batch_norm backward.
 """
 # mypy: ignore-errors
 
@@ -38,8 +27,8 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
     count = input.shape[0] * math.prod(input.shape[2:])
-    count_over_count = (count - correction) / (count or math.nan)
-    normed = rt.native_batch_norm(input, weight, bias, eps, share=count_over_count)
+    scaled_count = (count - correction) / (count or math.nan)
+    normed = rt.native_batch_norm(input, weight, bias, eps, share=scaled_count)
     output = normed[0].to(dtype)
     mean = normed[1]
     rstd = normed[2]
@@ -86,7 +75,7 @@ class _BatchNorm(Function):
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             count = input.shape[0] * math.prod(input.shape[2:])
-            count_over_count = (count - correction) / (count or math.nan)
+            scaled_count = (count - correction) / (count or math.nan)
             grads = rt.native_batch_norm_backward(
                 G,
                 input,
@@ -94,7 +83,7 @@ class _BatchNorm(Function):
                 rstd,
                 weight,
                 ctx.needs_input_grad[:3],
-                share=count_over_count,
+                share=scaled_count,
             )
             if ctx.needs_input_grad[0]:
                 grad_input = grads[0]

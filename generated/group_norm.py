@@ -11,18 +11,7 @@ Gradients, where G is the cotangent of output:
     grad_weight[d] = Σ[n,*q] G[n,d,*q]·xhat[n,d,*q]
     grad_bias[d] = Σ[n,*q] G[n,d,*q]
 
-Fused kernels of torch, with the equation that each computes:
-
-    group_norm:
-        mu[n,k] = mean[c,*s](x[n,k,c,*s])
-        rstd[n,k] = rsqrt(mean[c,*s]((x[n,k,c,*s] - mu[n,k])**2)/share + eps)
-        y[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]*w[k,c] + b[k,c]
-    group_norm backward:
-        h[n,k,c,*s] = (x[n,k,c,*s] - mu[n,k])*rstd[n,k]
-        v[n,k,c,*s] = g[n,k,c,*s]*w[k,c]
-        dx[n,k,c,*s] = rstd[n,k]*(v[n,k,c,*s] - mean[c,*s](v[n,k,c,*s]) - h[n,k,c,*s]*mean[c,*s](v[n,k,c,*s]*h[n,k,c,*s])/share)
-        dw[k,c] = sum[n,*s](g[n,k,c,*s]*h[n,k,c,*s])
-        db[k,c] = sum[n,*s](g[n,k,c,*s])
+Fused kernels of torch: group_norm; group_norm backward.
 """
 # mypy: ignore-errors
 

@@ -11,18 +11,7 @@ Gradients, where G is the cotangent of output:
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 
-Fused kernels of torch, with the equation that each computes:
-
-    instance_norm:
-        mu[n,c] = mean[*s](x[n,c,*s])
-        rstd[n,c] = rsqrt(mean[*s]((x[n,c,*s] - mu[n,c])**2)/share + eps)
-        y[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]*w[c] + b[c]
-    instance_norm backward:
-        h[n,c,*s] = (x[n,c,*s] - mu[n,c])*rstd[n,c]
-        v[n,c,*s] = g[n,c,*s]*w[c]
-        dx[n,c,*s] = rstd[n,c]*(v[n,c,*s] - mean[*s](v[n,c,*s]) - h[n,c,*s]*mean[*s](v[n,c,*s]*h[n,c,*s])/share)
-        dw[c] = sum[n,*s](g[n,c,*s]*h[n,c,*s])
-        db[c] = sum[n,*s](g[n,c,*s])
+Fused kernels of torch: instance_norm; instance_norm backward.
 """
 # mypy: ignore-errors
 

@@ -11,18 +11,7 @@ Gradients, where G is the cotangent of output:
     grad_weight[*s] = Σ[*p] G[*p,*s]·xhat[*p,*s]
     grad_bias[*s] = Σ[*p] G[*p,*s]
 
-Fused kernels of torch, with the equation that each computes:
-
-    layer_norm:
-        mu[*p] = mean[*s](x[*p,*s])
-        rstd[*p] = rsqrt(mean[*s]((x[*p,*s] - mu[*p])**2)/share + eps)
-        y[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]*w[*s] + b[*s]
-    layer_norm backward:
-        h[*p,*s] = (x[*p,*s] - mu[*p])*rstd[*p]
-        v[*p,*s] = g[*p,*s]*w[*s]
-        dx[*p,*s] = rstd[*p]*(v[*p,*s] - mean[*s](v[*p,*s]) - h[*p,*s]*mean[*s](v[*p,*s]*h[*p,*s])/share)
-        dw[*s] = sum[*p](g[*p,*s]*h[*p,*s])
-        db[*s] = sum[*p](g[*p,*s])
+Fused kernels of torch: layer_norm; layer_norm backward.
 """
 # mypy: ignore-errors
 

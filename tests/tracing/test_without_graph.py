@@ -109,3 +109,35 @@ def test_the_forward_of_a_function_is_read_as_differentiable():
 def test_a_function_whose_gradient_is_another_is_refused():
     with pytest.raises(DeriveError, match="the spec differs from the function: gradient"):
         derive.read_torch(lambda x: Doubled.apply(x), torch.ones(3, 4))
+
+
+def function_of(forward, backward):
+    """A Function of one tensor, applied."""
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type("Custom", (torch.autograd.Function,), body).apply
+
+
+def grown(ctx, x):
+    ctx.save_for_backward(y := x.exp())
+    return y * 2
+
+
+@pytest.mark.parametrize(
+    ("backward", "detached"),
+    [
+        (lambda ctx, G: G * 2 * ctx.saved_tensors[0], False),
+        (lambda ctx, G: None, True),
+        (lambda ctx, G: torch.zeros_like(G), True),
+    ],
+    ids=["gradient", "none", "zeros"],
+)
+def test_a_function_passes_on_the_gradient_that_its_backward_has(backward, detached):
+    custom = function_of(grown, backward)
+    read = assert_read(lambda x, w: (custom(x) * w).sum(-1) + x.sum(-1), [(3, 4), (3, 4)], [])
+    assert ("detach" in str(read)) == detached
+
+
+def test_a_gradient_that_no_reading_has_is_refused():
+    custom = function_of(grown, lambda ctx, G: G)
+    with pytest.raises(derive.DeriveError, match="gradient of input 1"):
+        derive.read_torch(lambda x, w: custom(x) * w, torch.rand(3, 4), torch.rand(3, 4))
