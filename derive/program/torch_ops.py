@@ -512,7 +512,7 @@ def is_float32_under_autocast(code: Code) -> bool:
     return False
 
 
-_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.tensordot
+_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.linear, flop_rules.tensordot
 
 
 def count(codes: Iterable[Code]) -> tuple[int, int]:
