@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_500,
+    "derive": 82_600,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -26,10 +26,10 @@ LIMITS = {
     "derive/program": 7_400,
     "derive/reports": 1_200,
     "derive/show": 2_000,
-    "derive/site": 1_300,
+    "derive/site": 1_400,
     "derive/tracing": 8_900,
     "templates": 1_700,
-    "tests": 65_200,
+    "tests": 65_300,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
