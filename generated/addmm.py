@@ -42,7 +42,6 @@ class _Addmm(Function):
     @rt.without_autocast
     def backward(ctx, G):
         mat1, mat2 = ctx.saved_tensors
-        beta = ctx.beta
         alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -53,7 +52,7 @@ class _Addmm(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             low_G = G.to(low)
         if ctx.needs_input_grad[0]:
-            grad_input = beta * G
+            grad_input = ctx.beta * G
         if ctx.needs_input_grad[1]:
             grad_mat1 = reuse.mul((low_G @ mat2.mT).to(wide), alpha)
         if ctx.needs_input_grad[2]:

@@ -62,57 +62,52 @@ class _AlibiAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, slopes, P = ctx.saved_tensors
-        query_shape = query.shape
-        key_shape = key.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         query, key, value, G = rt.cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = grad_slopes = None
         first_order = rt.unrecorded(G)
+        needs = ctx.needs_input_grad
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             P = rt.cast(wide, P)[0]
         else:
             slopes = rt.cast(wide, slopes)[0]
-            positions_of_query = rt.positions(query_shape[-2], G)
+            positions_of_query = rt.positions(query.shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
-            positions_of_key = rt.positions(key_shape[-2], G)
+            positions_of_key = rt.positions(key.shape[-2], G)
             offsets = (positions_of_key - spread_query).to(wide)
-            scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query_shape[-1])
+            scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
             S = slopes.unsqueeze(1).unsqueeze(2) * offsets + scaled_query_key
             key_below = positions_of_key <= spread_query
             P = torch.softmax(
                 torch.where(key_below, S, torch.finfo(wide).min), -1
             ).tril()
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
+        if needs[0] or needs[1] or needs[3]:
             grad_P = G @ value.mT  # grad_P[*b,h,i,j]
             if first_order:
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
             else:
                 wide_grad_P = grad_P.to(wide)
                 grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
-        if ctx.needs_input_grad[0]:
+        if needs[0]:
             grad_query = reuse.div(
-                (grad_S.to(low) @ key).to(wide), math.sqrt(query_shape[-1])
+                (grad_S.to(low) @ key).to(wide), math.sqrt(query.shape[-1])
             )
-        if ctx.needs_input_grad[1]:
+        if needs[1]:
             grad_key = reuse.div(
-                (grad_S.mT.to(low) @ query).to(wide), math.sqrt(query_shape[-1])
+                (grad_S.mT.to(low) @ query).to(wide), math.sqrt(query.shape[-1])
             )
-        if ctx.needs_input_grad[2]:
+        if needs[2]:
             grad_value = P.mT.to(low) @ G
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             if first_order:
                 offsets = (
-                    rt.positions(key_shape[-2], G)
-                    - rt.positions(query_shape[-2], G).unsqueeze(1)
+                    rt.positions(key.shape[-2], G)
+                    - rt.positions(query.shape[-2], G).unsqueeze(1)
                 ).to(wide)
             grad_slopes = (
-                grad_S.sum_to_size((query_shape[-3], query_shape[-2], key_shape[-2]))
+                grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
                 * offsets
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes

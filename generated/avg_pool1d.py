@@ -33,17 +33,15 @@ class _AvgPool1d(Function):
     @staticmethod
     def backward(ctx, G):
         kernel_size = ctx.kernel_size
-        stride = ctx.stride
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         zeros_like_G = G.new_zeros(()).expand(
-            (G.shape[0], G.shape[1], 1, input_shape[2])
+            (G.shape[0], G.shape[1], 1, ctx.input_shape[2])
         )
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G.unsqueeze(-2),
             zeros_like_G,
             (1, kernel_size),
-            (1, stride),
+            (1, ctx.stride),
             (0, 0),
             False,
             True,
@@ -59,11 +57,8 @@ def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
     kernel_size is the size of index k. A TypeError or ValueError names the argument
     that does not fit.
     """
-    kernel_size = (
-        kernel_size
-        if type(kernel_size) is int
-        else rt.integer(kernel_size, "avg_pool1d: kernel_size")
-    )
+    if type(kernel_size) is not int:
+        kernel_size = rt.integer(kernel_size, "avg_pool1d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "avg_pool1d: stride")
     if (
         not isinstance(input, torch.Tensor)

@@ -36,9 +36,8 @@ class _AvgPool2d(Function):
         kernel_height = ctx.kernel_height
         kernel_width = ctx.kernel_width
         stride = ctx.stride
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
-        zeros_like_G = G.new_zeros(()).expand(input_shape)
+        zeros_like_G = G.new_zeros(()).expand(ctx.input_shape)
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,
             zeros_like_G,
@@ -61,16 +60,10 @@ def avg_pool2d(
     kernel_height is the size of index i and kernel_width is the size of index j. A
     TypeError or ValueError names the argument that does not fit.
     """
-    kernel_height = (
-        kernel_height
-        if type(kernel_height) is int
-        else rt.integer(kernel_height, "avg_pool2d: kernel_height")
-    )
-    kernel_width = (
-        kernel_width
-        if type(kernel_width) is int
-        else rt.integer(kernel_width, "avg_pool2d: kernel_width")
-    )
+    if type(kernel_height) is not int:
+        kernel_height = rt.integer(kernel_height, "avg_pool2d: kernel_height")
+    if type(kernel_width) is not int:
+        kernel_width = rt.integer(kernel_width, "avg_pool2d: kernel_width")
     stride = stride if type(stride) is int else rt.integer(stride, "avg_pool2d: stride")
     if (
         not isinstance(input, torch.Tensor)

@@ -42,7 +42,6 @@ class _Baddbmm(Function):
     @rt.without_autocast
     def backward(ctx, G):
         batch1, batch2 = ctx.saved_tensors
-        beta = ctx.beta
         alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -53,7 +52,7 @@ class _Baddbmm(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             low_G = G.to(low)
         if ctx.needs_input_grad[0]:
-            grad_input = beta * G
+            grad_input = ctx.beta * G
         if ctx.needs_input_grad[1]:
             grad_batch1 = reuse.mul((low_G @ batch2.mT).to(wide), alpha)
         if ctx.needs_input_grad[2]:

@@ -28,11 +28,10 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     input, weight, bias = rt.widened(input, weight, bias)
     count = input.shape[0] * math.prod(input.shape[2:])
     scaled_count = (count - correction) / (count or math.nan)
-    normed = rt.native_batch_norm(input, weight, bias, eps, share=scaled_count)
-    output = normed[0].to(dtype)
-    mean = normed[1]
-    rstd = normed[2]
-    return output, mean, rstd
+    output, mean, rstd = rt.native_batch_norm(
+        input, weight, bias, eps, share=scaled_count
+    )
+    return output.to(dtype), mean, rstd
 
 
 def _batch_norm_composed(input, weight, bias, eps, correction):
@@ -70,13 +69,12 @@ class _BatchNorm(Function):
         if G is None:
             return (None,) * 5
         input, weight, mean, rstd = ctx.saved_tensors
-        correction = ctx.correction
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             count = input.shape[0] * math.prod(input.shape[2:])
-            scaled_count = (count - correction) / (count or math.nan)
-            grads = rt.native_batch_norm_backward(
+            scaled_count = (count - ctx.correction) / (count or math.nan)
+            grad_input, grad_weight, grad_bias = rt.native_batch_norm_backward(
                 G,
                 input,
                 mean,
@@ -85,24 +83,17 @@ class _BatchNorm(Function):
                 ctx.needs_input_grad[:3],
                 share=scaled_count,
             )
-            if ctx.needs_input_grad[0]:
-                grad_input = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_weight = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_bias = grads[2]
             return grad_input, grad_weight, grad_bias, None, None
-        eps = ctx.eps
         q_axes = tuple(range(2 - input.dim(), 0))
         input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean((0, *q_axes))  # mu[c]
             input_minus_mu = input - rt.unsqueeze(mu, q_axes)
             count_minus_correction = (
-                input.shape[0] * math.prod(input.shape[2:]) - correction
+                input.shape[0] * math.prod(input.shape[2:]) - ctx.correction
             )
             var = input_minus_mu.square().sum((0, *q_axes)) / count_minus_correction
-            rsqrt_var = (var + eps).rsqrt()
+            rsqrt_var = (var + ctx.eps).rsqrt()
             xhat = rt.unsqueeze(rsqrt_var, q_axes) * input_minus_mu  # xhat[n,c,*q]
             grad_weight = (G * xhat).sum((0, *q_axes))
         if ctx.needs_input_grad[0]:
@@ -134,11 +125,8 @@ def batch_norm(
     fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "batch_norm: eps")
-    correction = (
-        correction
-        if type(correction) is float
-        else rt.number(correction, "batch_norm: correction")
-    )
+    if type(correction) is not float:
+        correction = rt.number(correction, "batch_norm: correction")
     if (
         not rt.floating_if_given(input, weight, bias)
         or input.dim() < 2

@@ -58,7 +58,6 @@ class _BatchNormInference(Function):
     @staticmethod
     def backward(ctx, G):
         input, running_mean, running_var, weight = ctx.saved_tensors
-        eps = ctx.eps
         q_axes = ctx.q_axes
         given = rt.widened(input, running_mean, running_var, weight, G)
         input, running_mean, running_var, weight, G = given
@@ -70,7 +69,7 @@ class _BatchNormInference(Function):
         needs_grad_weight = needs[3] or needs[2]
         needs_rsqrt_sum = needs_grad_weight or needs[0] or needs[1]
         if needs_rsqrt_sum:
-            running_var_plus_eps = running_var + eps
+            running_var_plus_eps = running_var + ctx.eps
             rsqrt_sum = running_var_plus_eps.rsqrt()
         if needs_grad_bias:
             grad_bias = G.sum((0, *q_axes))

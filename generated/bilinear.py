@@ -54,7 +54,6 @@ class _Bilinear(Function):
     def backward(ctx, G):
         input1, input2, weight = ctx.saved_tensors
         b_leading = ctx.b_leading
-        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = rt.cast(low, weight)[0]
@@ -77,7 +76,7 @@ class _Bilinear(Function):
                 G_input1.to(low), input2.to(low), (b_leading, b_leading)
             )
         if ctx.needs_input_grad[3]:
-            grad_bias = G.sum_to_size((weight_shape[0],))
+            grad_bias = G.sum_to_size((ctx.weight_shape[0],))
         return grad_input1, grad_input2, grad_weight, grad_bias
 
 

@@ -74,12 +74,10 @@ class _BinaryCrossEntropy(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
-        reduction = ctx.reduction
-        loss_shape = input.shape
         input, target, weight, G = rt.widened(input, target, weight, G)
         grad_input = grad_target = grad_weight = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             one_minus_target = 1 - target

@@ -80,33 +80,24 @@ class _BinaryCrossEntropyWithLogits(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight, pos_weight = ctx.saved_tensors
-        reduction = ctx.reduction
-        loss_shape = input.shape
         given = rt.widened(input, target, weight, pos_weight, G)
         input, target, weight, pos_weight, G = given
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-        ):
+        needs = ctx.needs_input_grad
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        if needs[0] or needs[1] or needs[2]:
             minus_input = -input
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
+        if needs[1] or needs[2] or needs[3]:
             logsigmoid_input = torch.nn.functional.logsigmoid(input)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        if needs[0] or needs[2]:
             one_minus_target = 1 - target
             pos_weight_target = target if pos_weight is None else pos_weight * target
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+        if needs[0] or needs[1]:
             G_weight = G if weight is None else G * weight
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        if needs[1] or needs[2]:
             logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-        if ctx.needs_input_grad[0]:
+        if needs[0]:
             sigmoid_minus_input = reuse.sigmoid(minus_input)
             input_difference = reuse.addcmul(
                 reuse.mul(input.sigmoid(), one_minus_target),
@@ -115,21 +106,21 @@ class _BinaryCrossEntropyWithLogits(Function):
                 value=-1,
             )
             grad_input = reuse.mul(input_difference, G_weight)
-        if ctx.needs_input_grad[1]:
+        if needs[1]:
             pos_weight_input = (
                 logsigmoid_input
                 if pos_weight is None
                 else pos_weight * logsigmoid_input
             )
             grad_target = reuse.mul(logsigmoid_minus_input - pos_weight_input, G_weight)
-        if ctx.needs_input_grad[2]:
+        if needs[2]:
             pos_weight_sum = reuse.addcmul(
                 pos_weight_target * logsigmoid_input,
                 one_minus_target,
                 logsigmoid_minus_input,
             )
             grad_weight = reuse.mul(pos_weight_sum, -G)
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             G_target_weight = (
                 G * target if weight is None else reuse.mul(G * target, weight)
             )

@@ -60,7 +60,6 @@ class _CauchyKernel(Function):
         if G is None:
             return (None,) * 3
         x1, x2, K, centre = ctx.saved_tensors
-        gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
@@ -69,7 +68,7 @@ class _CauchyKernel(Function):
             x2_centred = x2 - centre.unsqueeze(-2)
             x1_centred = x1 - centre.unsqueeze(-2)
             K_squared_G = K.square().mul_(G)
-            twice_gamma = 2 * gamma
+            twice_gamma = 2 * ctx.gamma
             if ctx.needs_input_grad[0]:
                 K_squared_G_x2_centred = (K_squared_G.to(low) @ x2_centred.to(low)).to(
                     wide
@@ -95,7 +94,7 @@ class _CauchyKernel(Function):
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
         G_K_squared = G * K.square()
-        twice_gamma = 2 * gamma
+        twice_gamma = 2 * ctx.gamma
         if ctx.needs_input_grad[0]:
             grad_x1 = twice_gamma * (
                 (G_K_squared.to(low) @ x2_centred.to(low)).to(wide)

@@ -27,12 +27,9 @@ from . import _runtime as rt
 def _causal_attention_forward(query, key, value):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
-    attended = rt.attention(
+    return rt.attention(
         query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), True
     )
-    output = attended[0]
-    kept = attended[1]
-    return output, kept
 
 
 def _causal_attention_composed(query, key, value):
@@ -73,15 +70,9 @@ class _CausalAttention(Function):
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
             scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-            grads = rt.attention_backward(
+            grad_query, grad_key, grad_value = rt.attention_backward(
                 G, query, key, value, output, kept, scale, True
             )
-            if ctx.needs_input_grad[0]:
-                grad_query = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_key = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_value = grads[2]
             return grad_query, grad_key, grad_value
         query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]

@@ -83,11 +83,8 @@ def causal_conv1d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    dilation = (
-        dilation
-        if type(dilation) is int
-        else rt.integer(dilation, "causal_conv1d: dilation")
-    )
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "causal_conv1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

@@ -32,8 +32,7 @@ def _causal_linear_attention_forward(query, key, value):
     S = reuse.tril(phi.to(low) @ psi.mT.to(low))  # S[*b,i,j]
     total = S.sum(-1)  # total[*b,i]
     output = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
-    output = output.to(low)
-    return output, S, total
+    return output.to(low), S, total
 
 
 class _CausalLinearAttention(Function):

@@ -37,9 +37,7 @@ def _causal_self_attention_forward(x, Wq, Wk, Wv):
     Q = x @ Wq.mT  # Q[n,i,d]
     K = x @ Wk.mT  # K[n,j,d]
     V = x @ Wv.mT  # V[n,j,e]
-    attended = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
-    output = attended[0]
-    kept = attended[1]
+    output, kept = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
     return output, kept, Q, K, V
 
 
@@ -78,70 +76,56 @@ class _CausalSelfAttention(Function):
         if G is None:
             return (None,) * 4
         x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
-        Wq_shape = Wq.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         first_order = rt.compiles() or rt.unrecorded(G)
+        needs = ctx.needs_input_grad
         if first_order:
             given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
             x, Wq, Wk, Wv, output, Q, K, V, G = given
             kept = rt.cast(wide, kept)[0]
-            grads = rt.attention_backward(
-                G, Q, K, V, output, kept, 1 / (math.sqrt(Wq_shape[0]) or math.nan), True
+            grad_Q, grad_K, grad_V = rt.attention_backward(
+                G, Q, K, V, output, kept, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True
             )
+            if needs[1] or needs[2] or needs[3]:
+                flat_x = rt.flatten(x, 0, 1)
+            if needs[0]:
+                grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
+            if needs[1]:
+                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ flat_x
+            if needs[2]:
+                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
         else:
             x, Wq, Wk, Wv, G = rt.cast(low, x, Wq, Wk, Wv, G)
             Q = x @ Wq.mT  # Q[n,i,d]
             K = x @ Wk.mT  # K[n,j,d]
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq_shape[0])  # S[n,i,j]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
             positions_of_x = rt.positions(x.shape[1], G)
             positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
             P = torch.softmax(
                 torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
             ).tril()
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[2]
-            ):
+            if needs[0] or needs[1] or needs[2]:
                 V = x @ Wv.mT  # V[n,j,e]
                 grad_P = G @ V.mT  # grad_P[n,i,j]
                 wide_grad_P = grad_P.to(wide)
                 grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
-        if (
-            ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            flat_x = rt.flatten(x, 0, 1)
-        if first_order:
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                grad_Q = grads[0]  # grad_Q[n,i,d]
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                grad_K = grads[1]  # grad_K[n,j,d]
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-                grad_V = grads[2]  # grad_V[n,j,e]
-            if ctx.needs_input_grad[0]:
-                grad_x = (grad_Q @ Wq).add_(grad_K @ Wk).add_(grad_V @ Wv)
-            if ctx.needs_input_grad[1]:
-                grad_Wq = rt.flatten(grad_Q, 0, 1).mT @ flat_x
-            if ctx.needs_input_grad[2]:
-                grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
-        else:
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq_shape[0])
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq_shape[0])
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
+            if needs[1] or needs[2] or needs[3]:
+                flat_x = rt.flatten(x, 0, 1)
+            if needs[0] or needs[1]:
+                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
+            if needs[0] or needs[2]:
+                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
+            if needs[0] or needs[3]:
                 grad_V = P.mT.to(low) @ G  # grad_V[n,j,e]
-            if ctx.needs_input_grad[0]:
+            if needs[0]:
                 grad_x = grad_Q.to(low) @ Wq + grad_K.to(low) @ Wk + grad_V @ Wv
-            if ctx.needs_input_grad[1]:
+            if needs[1]:
                 grad_Wq = rt.flatten(grad_Q, 0, 1).mT.to(low) @ flat_x
-            if ctx.needs_input_grad[2]:
+            if needs[2]:
                 grad_Wk = rt.flatten(grad_K, 0, 1).mT.to(low) @ flat_x
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             grad_Wv = rt.flatten(grad_V, 0, 1).mT @ flat_x
         return grad_x, grad_Wq, grad_Wk, grad_Wv
 

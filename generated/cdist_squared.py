@@ -37,8 +37,7 @@ def _cdist_squared_forward(x1, x2):
     sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
     x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
     D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
-    D = D.to(dtype)
-    return D, centre
+    return D.to(dtype), centre
 
 
 class _CdistSquared(Function):

@@ -27,9 +27,8 @@ def channel_shuffle(input: torch.Tensor, *, groups: int) -> torch.Tensor:
     groups is the size of index g. A TypeError or ValueError names the argument that
     does not fit.
     """
-    groups = (
-        groups if type(groups) is int else rt.integer(groups, "channel_shuffle: groups")
-    )
+    if type(groups) is not int:
+        groups = rt.integer(groups, "channel_shuffle: groups")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()

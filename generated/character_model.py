@@ -89,23 +89,9 @@ class _CharacterModel(Function):
     def backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
         if G is None:
             return (None,) * 10
-        (
-            C,
-            W1,
-            b1,
-            W2,
-            b2,
-            bngain,
-            bnbias,
-            Xb,
-            Yb,
-            bndiff,
-            bnvar_inv,
-            logits,
-        ) = ctx.saved_tensors
-        b1_shape = b1.shape
-        Xb_shape = Xb.shape
-        C_shape = C.shape
+        (C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits) = (
+            ctx.saved_tensors
+        )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
@@ -124,20 +110,19 @@ class _CharacterModel(Function):
             if needs_grad_logits:
                 probs = torch.softmax(logits, 1)  # probs[n,c]
         else:
-            eps = ctx.eps
             C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
             bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
             if needs_grad_logits:
                 flat_Xb = Xb.flatten()
-                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
+                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
                 embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
                 hprebn = embcat @ W1 + b1  # hprebn[n,j]
                 wide_hprebn = hprebn.to(wide)
                 bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
                 bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
                 bndiff2 = bndiff.square()  # bndiff2[n,j]
-                bnvar = bndiff2.sum(0) / (Xb_shape[0] - 1)  # bnvar[0,j]
-                bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
+                bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
+                bnvar_inv = (bnvar + ctx.eps).rsqrt()  # bnvar_inv[0,j]
                 bnraw = bnvar_inv * bndiff  # bnraw[n,j]
                 hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
                 h = hpreact.tanh()  # h[n,j]
@@ -146,7 +131,7 @@ class _CharacterModel(Function):
         if needs_grad_logits:
             filled_like_Yb = G.new_full(Yb.shape, -1).unsqueeze(1)
             grad_logits = (
-                G / Xb_shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
+                G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
             )
         if needs_low_grad_logits:
             if first_order:
@@ -164,7 +149,7 @@ class _CharacterModel(Function):
         if needs_sum_of_grad_hpreact:
             sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
         if needs_flat_Xb:
-            grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb_shape[0] - 1) * bnraw
+            grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb.shape[0] - 1) * bnraw
             grad_hprebn = (
                 bngain.select(0, 0)
                 * bnvar_inv
@@ -175,18 +160,18 @@ class _CharacterModel(Function):
                 flat_Xb = Xb.flatten()
         if needs[0]:
             grad_embcat = low_grad_hprebn @ W1.mT  # grad_embcat[n,k]
-            grad_C = G.new_zeros(C_shape).index_add(
+            grad_C = G.new_zeros(C.shape).index_add(
                 0,
                 flat_Xb,
-                grad_embcat.reshape((Xb_shape[0] * Xb_shape[1], C_shape[1])).to(wide),
+                grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1])).to(wide),
             )
         if needs[1]:
             if first_order:
-                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb_shape)
+                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
                 embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
             grad_W1 = embcat.mT @ low_grad_hprebn
         if needs[2]:
-            grad_b1 = G.new_zeros(b1_shape)
+            grad_b1 = G.new_zeros(b1.shape)
         if needs[3]:
             grad_W2 = h.mT.to(low) @ low_grad_logits
         if needs[4]:

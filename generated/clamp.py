@@ -34,10 +34,8 @@ class _Clamp(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        lo = ctx.lo
-        hi = ctx.hi
         A, G = rt.widened(A, G)
-        grad_A = rt.where((A >= lo) & (A <= hi), G, 0)
+        grad_A = rt.where((A >= ctx.lo) & (A <= ctx.hi), G, 0)
         return grad_A, None, None
 
 

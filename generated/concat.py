@@ -35,12 +35,11 @@ class _Concat(Function):
     def backward(ctx, G):
         dim = ctx.dim
         A_shape = ctx.A_shape
-        B_shape = ctx.B_shape
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
             grad_A = G.narrow(dim, 0, A_shape[dim])
         if ctx.needs_input_grad[1]:
-            grad_B = G.narrow(dim, A_shape[dim], B_shape[dim])
+            grad_B = G.narrow(dim, A_shape[dim], ctx.B_shape[dim])
         return grad_A, grad_B, None
 
 

@@ -46,14 +46,12 @@ class _Conv2d(Function):
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation
-        input_shape = ctx.input_shape
-        weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv2d_input(
-                input_shape,
+                ctx.input_shape,
                 weight,
                 G,
                 stride=stride,
@@ -63,7 +61,7 @@ class _Conv2d(Function):
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv2d_weight(
                 input,
-                weight_shape,
+                ctx.weight_shape,
                 G,
                 stride=stride,
                 padding=padding,
@@ -89,12 +87,10 @@ def conv2d(
     A TypeError or ValueError names the argument that does not fit.
     """
     stride = stride if type(stride) is int else rt.integer(stride, "conv2d: stride")
-    padding = (
-        padding if type(padding) is int else rt.integer(padding, "conv2d: padding")
-    )
-    dilation = (
-        dilation if type(dilation) is int else rt.integer(dilation, "conv2d: dilation")
-    )
+    if type(padding) is not int:
+        padding = rt.integer(padding, "conv2d: padding")
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "conv2d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

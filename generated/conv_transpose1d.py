@@ -64,9 +64,7 @@ class _ConvTranspose1d(Function):
         input, weight = ctx.saved_tensors
         stride = ctx.stride
         padding = ctx.padding
-        output_padding = ctx.output_padding
         dilation = ctx.dilation
-        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, weight = rt.cast(low, input, weight)
@@ -74,7 +72,7 @@ class _ConvTranspose1d(Function):
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             padded_G = torch.nn.functional.pad(
-                G, (padding, padding - output_padding)
+                G, (padding, padding - ctx.output_padding)
             ).to(low)
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
@@ -82,7 +80,7 @@ class _ConvTranspose1d(Function):
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
-                padded_G, weight_shape, input, stride=stride, dilation=dilation
+                padded_G, ctx.weight_shape, input, stride=stride, dilation=dilation
             )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))
@@ -103,26 +101,14 @@ def conv_transpose1d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    stride = (
-        stride
-        if type(stride) is int
-        else rt.integer(stride, "conv_transpose1d: stride")
-    )
-    padding = (
-        padding
-        if type(padding) is int
-        else rt.integer(padding, "conv_transpose1d: padding")
-    )
-    output_padding = (
-        output_padding
-        if type(output_padding) is int
-        else rt.integer(output_padding, "conv_transpose1d: output_padding")
-    )
-    dilation = (
-        dilation
-        if type(dilation) is int
-        else rt.integer(dilation, "conv_transpose1d: dilation")
-    )
+    if type(stride) is not int:
+        stride = rt.integer(stride, "conv_transpose1d: stride")
+    if type(padding) is not int:
+        padding = rt.integer(padding, "conv_transpose1d: padding")
+    if type(output_padding) is not int:
+        output_padding = rt.integer(output_padding, "conv_transpose1d: output_padding")
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "conv_transpose1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

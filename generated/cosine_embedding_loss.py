@@ -87,10 +87,6 @@ class _CosineEmbeddingLoss(Function):
         if G is None:
             return (None,) * 5
         input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-        margin = ctx.margin
-        reduction = ctx.reduction
-        loss_shape = ctx.loss_shape
-        target_shape = ctx.target_shape
         grad_input1 = grad_input2 = grad_target = None
         first_order = rt.unrecorded(G)
         if first_order:
@@ -98,7 +94,7 @@ class _CosineEmbeddingLoss(Function):
             input1, input2, target, square1, square2, cosine, G = given
         else:
             input1, input2, target, G = rt.widened(input1, input2, target, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             if not first_order:
                 square1 = 1e-12 + input1.square().sum(1)  # square1[n]
@@ -106,7 +102,7 @@ class _CosineEmbeddingLoss(Function):
                 rsqrt_square1_square2 = (square1 * square2).rsqrt()
                 cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
             grad_cosine = rt.where(
-                (target != 1) & (cosine - margin >= 0) & (target == -1), G, 0
+                (target != 1) & (cosine - ctx.margin >= 0) & (target == -1), G, 0
             ) - torch.where(target == 1, G, 0)
             grad_cosine_cosine = -0.5 * grad_cosine * cosine
             if first_order:
@@ -132,7 +128,7 @@ class _CosineEmbeddingLoss(Function):
             else:
                 grad_input2 = grad_square2_input2 + grad_cosine_square1 * input1
         if ctx.needs_input_grad[2]:
-            grad_target = G.new_zeros(target_shape)
+            grad_target = G.new_zeros(ctx.target_shape)
         return grad_input1, grad_input2, grad_target, None, None
 
 
@@ -152,11 +148,8 @@ def cosine_embedding_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    margin = (
-        margin
-        if type(margin) is float
-        else rt.number(margin, "cosine_embedding_loss: margin")
-    )
+    if type(margin) is not float:
+        margin = rt.number(margin, "cosine_embedding_loss: margin")
     if (
         not rt.floating(input1, input2, target)
         or input1.dim() != 2

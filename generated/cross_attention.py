@@ -41,10 +41,10 @@ def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
     Q = x @ Wq.mT  # Q[*b,i,d]
     K = memory @ Wk.mT  # K[*b,j,d]
     V = memory @ Wv.mT  # V[*b,j,e]
-    attended = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None)
-    context = attended[0]  # context[*b,i,e]
+    context, kept = rt.attention(
+        Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None
+    )
     output = context @ Wo.mT
-    kept = attended[1]
     return output, kept, Q, K, V, context
 
 
@@ -81,7 +81,6 @@ class _CrossAttention(Function):
             return (None,) * 6
         x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context = ctx.saved_tensors
         b_leading = tuple(range(x.dim() - 2))
-        Wq_shape = Wq.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
@@ -99,16 +98,10 @@ class _CrossAttention(Function):
             kept = rt.cast(wide, kept)[0]
             if needs_grad_context:
                 grad_context = G @ Wo  # grad_context[*b,i,e]
-                scale = 1 / (math.sqrt(Wq_shape[0]) or math.nan)
-                grads = rt.attention_backward(
+                scale = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
+                grad_Q, grad_K, grad_V = rt.attention_backward(
                     grad_context, Q, K, V, context, kept, scale, None
                 )
-            if needs_low_grad_Q:
-                grad_Q = grads[0]  # grad_Q[*b,i,d]
-            if needs_low_grad_K:
-                grad_K = grads[1]  # grad_K[*b,j,d]
-            if needs_grad_V:
-                grad_V = grads[2]  # grad_V[*b,j,e]
             if needs[0]:
                 grad_x = grad_Q @ Wq
             if needs[1]:
@@ -125,7 +118,7 @@ class _CrossAttention(Function):
             x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
             Q = x @ Wq.mT  # Q[*b,i,d]
             K = memory @ Wk.mT  # K[*b,j,d]
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq_shape[0])  # S[*b,i,j]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
             P = torch.softmax(S, -1)  # P[*b,i,j]
             if needs_grad_context:
                 grad_context = G @ Wo  # grad_context[*b,i,e]
@@ -136,10 +129,10 @@ class _CrossAttention(Function):
                 wide_grad_P = grad_P.to(wide)
                 grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
             if needs_low_grad_Q:
-                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq_shape[0])
+                grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
                 low_grad_Q = grad_Q.to(low)
             if needs_low_grad_K:
-                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq_shape[0])
+                grad_K = (grad_S.mT.to(low) @ Q).to(wide) / math.sqrt(Wq.shape[0])
                 low_grad_K = grad_K.to(low)
             if needs_grad_V:
                 grad_V = P.mT.to(low) @ grad_context  # grad_V[*b,j,e]

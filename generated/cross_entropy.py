@@ -78,7 +78,6 @@ class _CrossEntropy(Function):
         if G is None and G_F is None:
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         q_axes = ctx.q_axes
         grad_input = grad_weight = None
@@ -90,7 +89,7 @@ class _CrossEntropy(Function):
             if G is None:
                 G = G_F.new_zeros(ctx.output_shape)
             weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        target_differs = target != ignore_index
+        target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_masked_target = masked_target.unsqueeze(1)
         flat_masked_target = masked_target.flatten()
@@ -180,16 +179,10 @@ def cross_entropy(
     label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
     argument that does not fit.
     """
-    ignore_index = (
-        ignore_index
-        if type(ignore_index) is int
-        else rt.integer(ignore_index, "cross_entropy: ignore_index")
-    )
-    label_smoothing = (
-        label_smoothing
-        if type(label_smoothing) is float
-        else rt.number(label_smoothing, "cross_entropy: label_smoothing")
-    )
+    if type(ignore_index) is not int:
+        ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
+    if type(label_smoothing) is not float:
+        label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

@@ -93,7 +93,6 @@ class _CrossEntropyProbabilities(Function):
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
-        reduction = ctx.reduction
         q_axes = ctx.q_axes
         loss_shape = ctx.loss_shape
         grad_input = grad_target = grad_weight = None
@@ -105,7 +104,7 @@ class _CrossEntropyProbabilities(Function):
             if G is None:
                 G = G_F.new_zeros(ctx.output_shape)
             target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(loss_shape)
         one_minus_label_smoothing = 1 - label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
@@ -167,11 +166,10 @@ def cross_entropy_probabilities(
     label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
     argument that does not fit.
     """
-    label_smoothing = (
-        label_smoothing
-        if type(label_smoothing) is float
-        else rt.number(label_smoothing, "cross_entropy_probabilities: label_smoothing")
-    )
+    if type(label_smoothing) is not float:
+        label_smoothing = rt.number(
+            label_smoothing, "cross_entropy_probabilities: label_smoothing"
+        )
     if (
         target is None
         or not rt.floating_if_given(input, target, weight)

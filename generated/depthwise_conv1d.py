@@ -53,7 +53,6 @@ class _DepthwiseConv1d(Function):
         padding = ctx.padding
         dilation = ctx.dilation
         input_shape = ctx.input_shape
-        weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
@@ -70,7 +69,7 @@ class _DepthwiseConv1d(Function):
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                (input_shape[1], 1, weight_shape[1]),
+                (input_shape[1], 1, ctx.weight_shape[1]),
                 G,
                 stride=stride,
                 padding=padding,
@@ -96,21 +95,12 @@ def depthwise_conv1d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    stride = (
-        stride
-        if type(stride) is int
-        else rt.integer(stride, "depthwise_conv1d: stride")
-    )
-    padding = (
-        padding
-        if type(padding) is int
-        else rt.integer(padding, "depthwise_conv1d: padding")
-    )
-    dilation = (
-        dilation
-        if type(dilation) is int
-        else rt.integer(dilation, "depthwise_conv1d: dilation")
-    )
+    if type(stride) is not int:
+        stride = rt.integer(stride, "depthwise_conv1d: stride")
+    if type(padding) is not int:
+        padding = rt.integer(padding, "depthwise_conv1d: padding")
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "depthwise_conv1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

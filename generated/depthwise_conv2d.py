@@ -97,21 +97,12 @@ def depthwise_conv2d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    stride = (
-        stride
-        if type(stride) is int
-        else rt.integer(stride, "depthwise_conv2d: stride")
-    )
-    padding = (
-        padding
-        if type(padding) is int
-        else rt.integer(padding, "depthwise_conv2d: padding")
-    )
-    dilation = (
-        dilation
-        if type(dilation) is int
-        else rt.integer(dilation, "depthwise_conv2d: dilation")
-    )
+    if type(stride) is not int:
+        stride = rt.integer(stride, "depthwise_conv2d: stride")
+    if type(padding) is not int:
+        padding = rt.integer(padding, "depthwise_conv2d: padding")
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "depthwise_conv2d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

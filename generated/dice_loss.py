@@ -81,7 +81,6 @@ class _DiceLoss(Function):
             return (None,) * 4
         input, target, u, both = ctx.saved_tensors
         smooth = ctx.smooth
-        reduction = ctx.reduction
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
         grad_input = grad_target = None
@@ -91,7 +90,7 @@ class _DiceLoss(Function):
             input, target, u, both, G = rt.widened(input, target, u, both, G)
         else:
             input, target, G = rt.widened(input, target, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         if first_order:
             both_plus_smooth = both + smooth
             grad_both = G * u / both_plus_smooth.square()  # grad_both[n]

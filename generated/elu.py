@@ -34,13 +34,12 @@ class _Elu(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        alpha = ctx.alpha
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1, False, input)
+            grad_input = torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input)
             return grad_input, None
         input, G = rt.widened(input, G)
-        grad_input = G * rt.where(input > 0, 1, alpha * input.clamp(max=0).exp())
+        grad_input = G * rt.where(input > 0, 1, ctx.alpha * input.clamp(max=0).exp())
         return grad_input, None
 
 

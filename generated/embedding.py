@@ -35,12 +35,11 @@ class _Embedding(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
         grad_weight = reuse.index_add(
-            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_G
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G
         )
         return None, grad_weight
 

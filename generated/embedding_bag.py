@@ -50,7 +50,6 @@ class _EmbeddingBagMean(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         reshaped_G = (
@@ -59,7 +58,7 @@ class _EmbeddingBagMean(Function):
             .reshape((input.shape[0] * input.shape[1], G.shape[1]))
         )
         reshaped_G_by_input = reuse.index_add(
-            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_G
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G
         )
         grad_weight = reuse.div(reshaped_G_by_input, input.shape[1])
         return None, grad_weight
@@ -85,14 +84,13 @@ class _EmbeddingBagSum(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
         count = input.shape[0] * input.shape[1]
         reshaped_spread_G = spread_G.reshape((count, G.shape[1]))
         grad_weight = reuse.index_add(
-            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_spread_G
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_spread_G
         )
         return None, grad_weight
 
@@ -124,11 +122,10 @@ class _EmbeddingBagMax(Function):
         if G is None:
             return (None,) * 2
         input, winner = ctx.saved_tensors
-        weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         grad_weight = reuse.scatter_add(
-            G.new_zeros(weight_shape), 0, input.gather(1, winner), G
+            G.new_zeros(ctx.weight_shape), 0, input.gather(1, winner), G
         )
         return None, grad_weight
 

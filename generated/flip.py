@@ -28,8 +28,7 @@ class _Flip(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
-        grad_input = G.flip(dim)
+        grad_input = G.flip(ctx.dim)
         return grad_input, None
 
 

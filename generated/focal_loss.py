@@ -95,8 +95,6 @@ class _FocalLoss(Function):
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
         gamma = ctx.gamma
-        reduction = ctx.reduction
-        loss_shape = target.shape
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         if first_order:
@@ -105,7 +103,7 @@ class _FocalLoss(Function):
             if G is None:
                 G = G_F.new_zeros(ctx.output_shape)
             weight, F, G, G_F = rt.widened(weight, F, G, G_F)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(target.shape) if ctx.reduction == "mean" else G
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma

@@ -65,12 +65,10 @@ class _GaussianNllLoss(Function):
     def backward(ctx, G):
         input, target, var = ctx.saved_tensors
         eps = ctx.eps
-        reduction = ctx.reduction
-        loss_shape = input.shape
         input, target, var, G = rt.widened(input, target, var, G)
         grad_input = grad_target = grad_var = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         input_minus_target = input - target
         variance = var.clamp(min=eps)  # variance[*p]
         if ctx.needs_input_grad[0]:

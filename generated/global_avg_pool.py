@@ -36,12 +36,11 @@ class _GlobalAvgPool(Function):
 
     @staticmethod
     def backward(ctx, G):
-        q_axes = ctx.q_axes
         input_shape = ctx.input_shape
         G = rt.widened_for_kernel(G)[0]
-        grad_input = rt.unsqueeze(G / (math.prod(input_shape[2:]) or 1), q_axes).expand(
-            input_shape
-        )
+        grad_input = rt.unsqueeze(
+            G / (math.prod(input_shape[2:]) or 1), ctx.q_axes
+        ).expand(input_shape)
         return grad_input
 
 

@@ -62,12 +62,11 @@ class _Glu(Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         p_shape = ctx.p_shape
-        q_shape = ctx.q_shape
         input_shape = input.shape
         input, G = rt.widened(input, G)
         first_order = rt.unrecorded(G)
         p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
+        q_size = math.prod(ctx.q_shape)
         input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
         G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
         halves = input  # halves[*p,t,k,*q]

@@ -105,8 +105,6 @@ class _GraphAttention(Function):
             scores,
         ) = ctx.saved_tensors
         negative_slope = ctx.negative_slope
-        att_source_shape = att_source.shape
-        x_shape = x.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
@@ -119,13 +117,13 @@ class _GraphAttention(Function):
                 scores, scores, negative_slope, False
             )
             extreme_a_by_spread_target = G.new_full(
-                (x_shape[0], att_source_shape[0]), -math.inf
+                (x.shape[0], att_source.shape[0]), -math.inf
             ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), a, "amax")
         else:
             x, weight, output = rt.cast(low, x, weight, output)
             att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
             projected = rt.unflatten(
-                x @ weight.mT, 1, (att_source_shape[0], att_source_shape[1])
+                x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
             )
             projected_at_source = projected.index_select(0, source)
             wide_projected = projected_at_source.to(wide)
@@ -136,28 +134,28 @@ class _GraphAttention(Function):
             scores_positive = scores > 0
             a = rt.where(scores_positive, scores, negative_slope * scores)  # a[k,h]
             spread_target = target.unsqueeze(1).expand(
-                (source.shape[0], att_source_shape[0])
+                (source.shape[0], att_source.shape[0])
             )
             extreme_a_by_spread_target = G.new_full(
-                (x_shape[0], att_source_shape[0]), -math.inf
+                (x.shape[0], att_source.shape[0]), -math.inf
             ).scatter_reduce(0, spread_target, a, "amax")
         masked_spread_target = torch.where(
             extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
         )
         exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
-        zeros_like_x = G.new_zeros((x_shape[0], att_source_shape[0]))
+        zeros_like_x = G.new_zeros((x.shape[0], att_source.shape[0]))
         lse = (
             masked_spread_target
             + zeros_like_x.index_add(0, target, exp_a_difference).log()
         )
         G_at_target = rt.unflatten(
-            G, 1, (att_source_shape[0], att_source_shape[1])
+            G, 1, (att_source.shape[0], att_source.shape[1])
         ).index_select(0, target)
         exp_difference = (a - lse.index_select(0, target)).exp()
         if first_order:
             projected_at_source = projected.index_select(0, source)
         split_output = rt.unflatten(
-            output, 1, (att_source_shape[0], att_source_shape[1])
+            output, 1, (att_source.shape[0], att_source.shape[1])
         )
         if first_order:
             grad_a = exp_difference * (
@@ -174,7 +172,7 @@ class _GraphAttention(Function):
             grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 zeros_like_x_with_G = G.new_zeros(
-                    (x_shape[0], att_source_shape[0], att_source_shape[1])
+                    (x.shape[0], att_source.shape[0], att_source.shape[1])
                 )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(
@@ -235,11 +233,8 @@ def graph_attention(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    negative_slope = (
-        negative_slope
-        if type(negative_slope) is float
-        else rt.number(negative_slope, "graph_attention: negative_slope")
-    )
+    if type(negative_slope) is not float:
+        negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
     if (
         not rt.floating(x, weight, att_source, att_target)
         or not isinstance(source, torch.Tensor)

@@ -32,10 +32,10 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     split_bias = (
         None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
     )
-    normed = rt.native_group_norm(split_input, split_weight, split_bias, eps)
-    output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
-    mean = normed[1]
-    rstd = normed[2]
+    output, mean, rstd = rt.native_group_norm(
+        split_input, split_weight, split_bias, eps
+    )
+    output = rt.no_view(output.flatten(1, 2).to(dtype))
     return output, mean, rstd
 
 
@@ -95,17 +95,16 @@ class _GroupNorm(Function):
             )
             split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
             split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
-            grads = rt.native_group_norm_backward(
+            grad_input, grad_weight, grad_bias = rt.native_group_norm_backward(
                 split_G, split_input, mean, rstd, split_weight, ctx.needs_input_grad[:3]
             )
             if ctx.needs_input_grad[0]:
-                grad_input = rt.flatten(grads[0], 1, 2)
+                grad_input = rt.flatten(grad_input, 1, 2)
             if ctx.needs_input_grad[1]:
-                grad_weight = rt.flatten(grads[1], 0, 1)
+                grad_weight = rt.flatten(grad_weight, 0, 1)
             if ctx.needs_input_grad[2]:
-                grad_bias = rt.flatten(grads[2], 0, 1)
+                grad_bias = rt.flatten(grad_bias, 0, 1)
             return grad_input, grad_weight, grad_bias, None, None
-        eps = ctx.eps
         q_axes = tuple(range(2 - input.dim(), 0))
         input_shape = input.shape
         input, weight, G = rt.widened(input, weight, G)
@@ -116,7 +115,7 @@ class _GroupNorm(Function):
             mu = input.mean((2, *q_axes), keepdim=True)  # mu[n,g]
             input_minus_mu = input - mu
             var = input_minus_mu.square().mean((2, *q_axes), keepdim=True)  # var[n,g]
-            rsqrt_var = (var + eps).rsqrt()
+            rsqrt_var = (var + ctx.eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[n,(g c),*q]
         if ctx.needs_input_grad[0]:
             weight_G = (
@@ -153,11 +152,8 @@ def group_norm(
     num_groups is the size of index g. A TypeError or ValueError names the argument that
     does not fit.
     """
-    num_groups = (
-        num_groups
-        if type(num_groups) is int
-        else rt.integer(num_groups, "group_norm: num_groups")
-    )
+    if type(num_groups) is not int:
+        num_groups = rt.integer(num_groups, "group_norm: num_groups")
     eps = eps if type(eps) is float else rt.number(eps, "group_norm: eps")
     if (
         not rt.floating_if_given(input, weight, bias)

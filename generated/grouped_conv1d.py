@@ -104,22 +104,14 @@ def grouped_conv1d(
     groups is the size of index g. A TypeError or ValueError names the argument that
     does not fit.
     """
-    stride = (
-        stride if type(stride) is int else rt.integer(stride, "grouped_conv1d: stride")
-    )
-    padding = (
-        padding
-        if type(padding) is int
-        else rt.integer(padding, "grouped_conv1d: padding")
-    )
-    dilation = (
-        dilation
-        if type(dilation) is int
-        else rt.integer(dilation, "grouped_conv1d: dilation")
-    )
-    groups = (
-        groups if type(groups) is int else rt.integer(groups, "grouped_conv1d: groups")
-    )
+    if type(stride) is not int:
+        stride = rt.integer(stride, "grouped_conv1d: stride")
+    if type(padding) is not int:
+        padding = rt.integer(padding, "grouped_conv1d: padding")
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "grouped_conv1d: dilation")
+    if type(groups) is not int:
+        groups = rt.integer(groups, "grouped_conv1d: groups")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

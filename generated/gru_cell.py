@@ -82,6 +82,7 @@ class _GruCell(Function):
         wide = torch.promote_types(low, torch.float32)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         first_order = rt.unrecorded(G)
+        needs = ctx.needs_input_grad
         if first_order:
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
@@ -100,11 +101,7 @@ class _GruCell(Function):
             grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
                 grad_update, update, grad_input=grad_update
             )
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[2]
-                or ctx.needs_input_grad[4]
-            ):
+            if needs[0] or needs[2] or needs[4]:
                 grad_a = torch.stack(
                     (
                         s_grad_new_through_sigmoid,
@@ -113,11 +110,7 @@ class _GruCell(Function):
                     ),
                     1,
                 )
-            if (
-                ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-                or ctx.needs_input_grad[5]
-            ):
+            if needs[1] or needs[3] or needs[5]:
                 grad_s = torch.stack(
                     (
                         s_grad_new_through_sigmoid,
@@ -154,11 +147,7 @@ class _GruCell(Function):
             grad_update = G * (hx - new)  # grad_update[n,j]
             grad_reset_reset = grad_reset * reset * one_minus_reset
             grad_update_update = grad_update * update * one_minus_update
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[2]
-                or ctx.needs_input_grad[4]
-            ):
+            if needs[0] or needs[2] or needs[4]:
                 grad_a = torch.stack(
                     (
                         grad_reset_reset,
@@ -167,11 +156,7 @@ class _GruCell(Function):
                     ),
                     1,
                 )
-            if (
-                ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-                or ctx.needs_input_grad[5]
-            ):
+            if needs[1] or needs[3] or needs[5]:
                 grad_s = torch.stack(
                     (
                         grad_reset_reset,
@@ -180,27 +165,27 @@ class _GruCell(Function):
                     ),
                     1,
                 )
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+        if needs[0] or needs[2]:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+        if needs[1] or needs[3]:
             flat_grad_s = rt.flatten(grad_s, 1, 2)
-        if ctx.needs_input_grad[0]:
+        if needs[0]:
             grad_input = flat_grad_a.to(low) @ w_ih
-        if ctx.needs_input_grad[1]:
+        if needs[1]:
             if first_order:
                 grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
             else:
                 grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
-        if ctx.needs_input_grad[2]:
+        if needs[2]:
             grad_w_ih = flat_grad_a.mT.to(low) @ input
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             if first_order:
                 grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
             else:
                 grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
-        if ctx.needs_input_grad[4]:
+        if needs[4]:
             grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
-        if ctx.needs_input_grad[5]:
+        if needs[5]:
             grad_b_hh = rt.flatten(grad_s.sum(0), 0, 1)
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 

@@ -45,10 +45,10 @@ class _Hardtanh(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        min_val = ctx.min_val
-        max_val = ctx.max_val
         input, G = rt.widened_for_kernel(input, G)
-        grad_input = torch.ops.aten.hardtanh_backward(G, input, min_val, max_val)
+        grad_input = torch.ops.aten.hardtanh_backward(
+            G, input, ctx.min_val, ctx.max_val
+        )
         return grad_input, None, None
 
 
@@ -59,12 +59,10 @@ def hardtanh(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    min_val = (
-        min_val if type(min_val) is float else rt.number(min_val, "hardtanh: min_val")
-    )
-    max_val = (
-        max_val if type(max_val) is float else rt.number(max_val, "hardtanh: max_val")
-    )
+    if type(min_val) is not float:
+        min_val = rt.number(min_val, "hardtanh: min_val")
+    if type(max_val) is not float:
+        max_val = rt.number(max_val, "hardtanh: max_val")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("hardtanh", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -68,19 +68,15 @@ class _HingeEmbeddingLoss(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
-        margin = ctx.margin
-        reduction = ctx.reduction
-        loss_shape = ctx.loss_shape
-        input_shape = ctx.input_shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         if ctx.needs_input_grad[0]:
             grad_input = torch.where(target == 1, G, 0) - rt.where(
-                (target != 1) & (margin - input >= 0), G, 0
+                (target != 1) & (ctx.margin - input >= 0), G, 0
             )
         if ctx.needs_input_grad[1]:
-            grad_target = G.new_zeros(input_shape)
+            grad_target = G.new_zeros(ctx.input_shape)
         return grad_input, grad_target, None, None
 
 
@@ -99,11 +95,8 @@ def hinge_embedding_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    margin = (
-        margin
-        if type(margin) is float
-        else rt.number(margin, "hinge_embedding_loss: margin")
-    )
+    if type(margin) is not float:
+        margin = rt.number(margin, "hinge_embedding_loss: margin")
     if (
         not rt.floating(input, target)
         or target.shape != input.shape

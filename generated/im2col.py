@@ -34,19 +34,12 @@ def im2col(
     kernel_height is the size of index i and kernel_width is the size of index j. A
     TypeError or ValueError names the argument that does not fit.
     """
-    kernel_height = (
-        kernel_height
-        if type(kernel_height) is int
-        else rt.integer(kernel_height, "im2col: kernel_height")
-    )
-    kernel_width = (
-        kernel_width
-        if type(kernel_width) is int
-        else rt.integer(kernel_width, "im2col: kernel_width")
-    )
-    dilation = (
-        dilation if type(dilation) is int else rt.integer(dilation, "im2col: dilation")
-    )
+    if type(kernel_height) is not int:
+        kernel_height = rt.integer(kernel_height, "im2col: kernel_height")
+    if type(kernel_width) is not int:
+        kernel_width = rt.integer(kernel_width, "im2col: kernel_width")
+    if type(dilation) is not int:
+        dilation = rt.integer(dilation, "im2col: dilation")
     stride = stride if type(stride) is int else rt.integer(stride, "im2col: stride")
     if (
         not isinstance(input, torch.Tensor)

@@ -34,14 +34,12 @@ class _IndexAdd(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        dim = ctx.dim
-        alpha = ctx.alpha
         G = rt.widened_for_kernel(G)[0]
         grad_input = grad_source = None
         if ctx.needs_input_grad[0]:
             grad_input = G
         if ctx.needs_input_grad[2]:
-            grad_source = alpha * rt.index_select_inside(G, dim, index)
+            grad_source = ctx.alpha * rt.index_select_inside(G, ctx.dim, index)
         return grad_input, None, grad_source, None, None
 
 

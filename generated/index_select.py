@@ -31,11 +31,9 @@ class _IndexSelect(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        dim = ctx.dim
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        grad_input = reuse.index_add(G.new_zeros(input_shape), dim, index, G)
+        grad_input = reuse.index_add(G.new_zeros(ctx.input_shape), ctx.dim, index, G)
         return grad_input, None, None
 
 

@@ -103,7 +103,6 @@ class _InfoNce(Function):
             return (None,) * 4
         query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
-        reduction = ctx.reduction
         loss_shape = (query.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
@@ -111,7 +110,7 @@ class _InfoNce(Function):
         if rt.unrecorded(G):
             given = rt.cast(wide, query, positive_key, similarity, G)
             query, positive_key, similarity, G = given
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
             G = G.expand(loss_shape)
             grad_similarity = (
                 torch.softmax(similarity, 1)
@@ -143,7 +142,7 @@ class _InfoNce(Function):
                 )
             return grad_query, grad_positive_key, None, None
         query, positive_key, G = rt.cast(wide, query, positive_key, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(loss_shape)
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
         queries = rsqrt_query * query  # queries[n,d]
@@ -238,11 +237,8 @@ def info_nce(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    temperature = (
-        temperature
-        if type(temperature) is float
-        else rt.number(temperature, "info_nce: temperature")
-    )
+    if type(temperature) is not float:
+        temperature = rt.number(temperature, "info_nce: temperature")
     if (
         not rt.floating(query, positive_key)
         or query.dim() != 2

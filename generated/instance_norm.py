@@ -24,11 +24,8 @@ from . import _runtime as rt
 def _instance_norm_forward(input, weight, bias, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    normed = rt.native_instance_norm(input, weight, bias, eps)
-    output = normed[0].to(dtype)
-    mean = normed[1]
-    rstd = normed[2]
-    return output, mean, rstd
+    output, mean, rstd = rt.native_instance_norm(input, weight, bias, eps)
+    return output.to(dtype), mean, rstd
 
 
 def _instance_norm_composed(input, weight, bias, eps):
@@ -67,24 +64,17 @@ class _InstanceNorm(Function):
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-            grads = rt.native_instance_norm_backward(
+            grad_input, grad_weight, grad_bias = rt.native_instance_norm_backward(
                 G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
             )
-            if ctx.needs_input_grad[0]:
-                grad_input = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_weight = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_bias = grads[2]
             return grad_input, grad_weight, grad_bias, None
-        eps = ctx.eps
         q_axes = tuple(range(2 - input.dim(), 0))
         input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = rt.mean_over(input, q_axes, keepdim=True)  # mu[n,c]
             input_minus_mu = input - mu
             var = rt.mean_over(input_minus_mu.square(), q_axes, keepdim=True)
-            rsqrt_var = (var + eps).rsqrt()
+            rsqrt_var = (var + ctx.eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[n,c,*q]
             G_xhat = G * xhat
         if ctx.needs_input_grad[0]:

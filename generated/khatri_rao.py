@@ -38,11 +38,9 @@ class _KhatriRao(Function):
     @staticmethod
     def backward(ctx, G):
         A, B = ctx.saved_tensors
-        A_shape = ctx.A_shape
-        B_shape = ctx.B_shape
         A, B, G = rt.widened(A, B, G)
         grad_A = grad_B = None
-        G = rt.unflatten(G, 0, (A_shape[0], B_shape[0]))
+        G = rt.unflatten(G, 0, (ctx.A_shape[0], ctx.B_shape[0]))
         if ctx.needs_input_grad[0]:
             grad_A = (G * B).sum(1)
         if ctx.needs_input_grad[1]:

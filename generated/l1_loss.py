@@ -62,12 +62,10 @@ class _L1Loss(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
-        reduction = ctx.reduction
-        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         sign_difference = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
             grad_input = (

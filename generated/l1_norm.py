@@ -32,10 +32,8 @@ class _L1Norm(Function):
     @staticmethod
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
-        dim = ctx.dim
-        keepdim = ctx.keepdim
         A, G = rt.widened_for_kernel(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
         grad_A = G * A.sign()
         return grad_A, None, None
 

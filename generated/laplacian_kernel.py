@@ -57,9 +57,8 @@ def laplacian_kernel(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    gamma = (
-        gamma if type(gamma) is float else rt.number(gamma, "laplacian_kernel: gamma")
-    )
+    if type(gamma) is not float:
+        gamma = rt.number(gamma, "laplacian_kernel: gamma")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -24,11 +24,8 @@ from . import _runtime as rt
 def _layer_norm_forward(input, weight, bias, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
-    normed = rt.native_layer_norm(input, weight.shape, weight, bias, eps)
-    output = normed[0].to(dtype)
-    mean = normed[1]
-    rstd = normed[2]
-    return output, mean, rstd
+    output, mean, rstd = rt.native_layer_norm(input, weight.shape, weight, bias, eps)
+    return output.to(dtype), mean, rstd
 
 
 def _layer_norm_composed(input, weight, bias, eps):
@@ -64,25 +61,17 @@ class _LayerNorm(Function):
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
-            grads = rt.native_layer_norm_backward(
+            grad_input, grad_weight, grad_bias = rt.native_layer_norm_backward(
                 G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
             )
-            if ctx.needs_input_grad[0]:
-                grad_input = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_weight = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_bias = grads[2]
             return grad_input, grad_weight, grad_bias, None
-        eps = ctx.eps
         s_axes = tuple(range(-weight.dim(), 0))
-        weight_shape = weight.shape
         input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = rt.mean_over(input, s_axes, keepdim=True)  # mu[*p]
             input_minus_mu = input - mu
             var = rt.mean_over(input_minus_mu.square(), s_axes, keepdim=True)  # var[*p]
-            rsqrt_var = (var + eps).rsqrt()
+            rsqrt_var = (var + ctx.eps).rsqrt()
             xhat = rsqrt_var * input_minus_mu  # xhat[*p,*s]
         if ctx.needs_input_grad[0]:
             weight_G = weight * G
@@ -92,9 +81,9 @@ class _LayerNorm(Function):
                 - rt.mean_over(weight_G, s_axes, keepdim=True)
             )
         if ctx.needs_input_grad[1]:
-            grad_weight = (G * xhat).sum_to_size(weight_shape)
+            grad_weight = (G * xhat).sum_to_size(weight.shape)
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum_to_size(weight_shape)
+            grad_bias = G.sum_to_size(weight.shape)
         return grad_input, grad_weight, grad_bias, None
 
 

@@ -34,14 +34,13 @@ class _LeakyRelu(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        negative_slope = ctx.negative_slope
         input, G = rt.widened_for_kernel(input, G)
         if rt.unrecorded(G):
             grad_input = torch.ops.aten.leaky_relu_backward(
-                G, input, negative_slope, False
+                G, input, ctx.negative_slope, False
             )
             return grad_input, None
-        grad_input = rt.where(input > 0, G, negative_slope * G)
+        grad_input = rt.where(input > 0, G, ctx.negative_slope * G)
         return grad_input, None
 
 
@@ -50,11 +49,8 @@ def leaky_relu(input: torch.Tensor, *, negative_slope: float = 0.01) -> torch.Te
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    negative_slope = (
-        negative_slope
-        if type(negative_slope) is float
-        else rt.number(negative_slope, "leaky_relu: negative_slope")
-    )
+    if type(negative_slope) is not float:
+        negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("leaky_relu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():

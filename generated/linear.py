@@ -43,7 +43,6 @@ class _Linear(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         b_leading = ctx.b_leading
-        weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = rt.cast(low, input, weight, G)
         grad_input = grad_weight = grad_bias = None
@@ -52,7 +51,7 @@ class _Linear(Function):
         if ctx.needs_input_grad[1]:
             grad_weight = torch.tensordot(G, input, (b_leading, b_leading))
         if ctx.needs_input_grad[2]:
-            grad_bias = G.sum_to_size((weight_shape[0],))
+            grad_bias = G.sum_to_size((ctx.weight_shape[0],))
         return grad_input, grad_weight, grad_bias
 
 

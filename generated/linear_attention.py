@@ -38,8 +38,7 @@ def _linear_attention_forward(query, key, value):
     state = psi.mT.to(low) @ value  # state[*b,d,e]
     total = (phi * psi.sum(-2, keepdim=True)).sum(-1)  # total[*b,i]
     output = reuse.div((phi.to(low) @ state).to(wide), total.unsqueeze(-1))
-    output = output.to(dtype)
-    return output, state, total
+    return output.to(dtype), state, total
 
 
 class _LinearAttention(Function):

@@ -94,19 +94,18 @@ class _LinearCrossEntropy(Function):
         if G is None:
             return (None,) * 7
         input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
         label_smoothing = ctx.label_smoothing
         weight_shape = (linear_weight.shape[0],)
-        linear_weight_shape = linear_weight.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         first_order = rt.unrecorded(G)
+        needs = ctx.needs_input_grad
         if first_order:
             input, linear_weight = rt.cast(low, input, linear_weight)
             weight, F, G = rt.cast(wide, weight, F, G)
             scaled_label_smoothing = -label_smoothing / (
-                linear_weight_shape[0] or math.nan
+                linear_weight.shape[0] or math.nan
             )
         else:
             given = rt.cast(low, input, linear_weight, linear_bias)
@@ -117,31 +116,39 @@ class _LinearCrossEntropy(Function):
                 if linear_bias is None
                 else input @ linear_weight.mT + linear_bias
             )
-        target_differs = target != ignore_index
+        target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         if not first_order:
             scaled_label_smoothing = -label_smoothing / (
-                linear_weight_shape[0] or math.nan
+                linear_weight.shape[0] or math.nan
             )
         spread_masked_target = masked_target.unsqueeze(1)
         spread_target_differs = target_differs.unsqueeze(1)
         if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
+            if needs[0] or needs[1] or needs[3]:
                 G_weight = (
                     label_smoothing_G
                     if weight is None
                     else label_smoothing_G * weight.index_select(0, masked_target)
                 )
-                full_weight = (
-                    G.new_full((), 1, dtype=wide).expand(weight_shape)
-                    if weight is None
-                    else weight
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
+            if needs[4]:
+                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+            if needs[0] or needs[1] or needs[3]:
+                weight_at_masked_target = (
+                    None if weight is None else weight.index_select(0, masked_target)
                 )
+        if needs[0] or needs[1] or needs[3]:
+            full_weight = (
+                G.new_full((), 1, dtype=wide).expand(weight_shape)
+                if weight is None
+                else weight
+            )
+            if first_order:
                 G_weight_by_masked_target = (
                     (scaled_label_smoothing * G).unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_masked_target, G_weight.unsqueeze(1))
@@ -151,25 +158,7 @@ class _LinearCrossEntropy(Function):
                     ),
                     spread_target_differs,
                 )
-        else:
-            label_smoothing_minus_one = label_smoothing - 1
-            label_smoothing_G = label_smoothing_minus_one * G
-            wide_X = X.to(wide)
-            if ctx.needs_input_grad[4]:
-                F = torch.log_softmax(wide_X, 1)  # F[n,c]
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[3]
-            ):
-                weight_at_masked_target = (
-                    None if weight is None else weight.index_select(0, masked_target)
-                )
-                full_weight = (
-                    G.new_full((), 1, dtype=wide).expand(weight_shape)
-                    if weight is None
-                    else weight
-                )
+            else:
                 full_weight_difference = (
                     label_smoothing * full_weight.mean() - label_smoothing_minus_one
                     if weight is None
@@ -198,13 +187,13 @@ class _LinearCrossEntropy(Function):
                     G_sum.scatter_add(1, spread_masked_target, label_smoothing_weight),
                     0,
                 )
-        if ctx.needs_input_grad[0]:
+        if needs[0]:
             grad_input = grad_X.to(low) @ linear_weight
-        if ctx.needs_input_grad[1]:
+        if needs[1]:
             grad_linear_weight = grad_X.mT.to(low) @ input
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             grad_linear_bias = grad_X.sum(0)
-        if ctx.needs_input_grad[4]:
+        if needs[4]:
             masked_label_smoothing = torch.where(
                 target_differs,
                 label_smoothing_G * F.gather(1, spread_masked_target).squeeze(1),
@@ -219,7 +208,7 @@ class _LinearCrossEntropy(Function):
             grad_weight = (
                 scaled_label_smoothing * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight_shape[0],))
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
             ).index_add(0, masked_target, masked_label_smoothing)
         return (
             grad_input,
@@ -271,16 +260,12 @@ def linear_cross_entropy(
     label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
     argument that does not fit.
     """
-    ignore_index = (
-        ignore_index
-        if type(ignore_index) is int
-        else rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
-    )
-    label_smoothing = (
-        label_smoothing
-        if type(label_smoothing) is float
-        else rt.number(label_smoothing, "linear_cross_entropy: label_smoothing")
-    )
+    if type(ignore_index) is not int:
+        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
+    if type(label_smoothing) is not float:
+        label_smoothing = rt.number(
+            label_smoothing, "linear_cross_entropy: label_smoothing"
+        )
     if (
         linear_weight is None
         or not rt.floating_if_given(input, linear_weight, linear_bias, weight)

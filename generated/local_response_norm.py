@@ -60,7 +60,6 @@ class _LocalResponseNorm(Function):
         window = ctx.window
         alpha = ctx.alpha
         beta = ctx.beta
-        k = ctx.k
         input, G = rt.widened(input, G)
         reuse = rt.reuse(G)
         window_per_two = (window - 1) // 2
@@ -81,7 +80,7 @@ class _LocalResponseNorm(Function):
         )
         sum_of_input_squared = windows_of_input_squared.sum(-1)
         divisor = reuse.add(
-            alpha / window * sum_of_input_squared.narrow(1, 0, input.shape[1]), k
+            alpha / window * sum_of_input_squared.narrow(1, 0, input.shape[1]), ctx.k
         )
         minus_beta = -beta
         grad_divisor = (
@@ -207,16 +206,10 @@ def local_response_norm(
     window is the size of index w. A TypeError or ValueError names the argument that
     does not fit.
     """
-    window = (
-        window
-        if type(window) is int
-        else rt.integer(window, "local_response_norm: window")
-    )
-    alpha = (
-        alpha
-        if type(alpha) is float
-        else rt.number(alpha, "local_response_norm: alpha")
-    )
+    if type(window) is not int:
+        window = rt.integer(window, "local_response_norm: window")
+    if type(alpha) is not float:
+        alpha = rt.number(alpha, "local_response_norm: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "local_response_norm: beta")
     k = k if type(k) is float else rt.number(k, "local_response_norm: k")
     if (

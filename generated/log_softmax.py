@@ -34,13 +34,12 @@ class _LogSoftmax(Function):
     @staticmethod
     def backward(ctx, G):
         (F,) = ctx.saved_tensors
-        dim = ctx.dim
         if rt.unrecorded(G):
             F, G = rt.widened_for_kernel(F, G)
-            grad_A = torch._log_softmax_backward_data(G, F, dim, F.dtype)
+            grad_A = torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype)
             return grad_A, None
         F, G = rt.widened(F, G)
-        grad_A = G - G.sum(dim, keepdim=True) * F.exp()
+        grad_A = G - G.sum(ctx.dim, keepdim=True) * F.exp()
         return grad_A, None
 
 

@@ -36,11 +36,12 @@ class _Logcumsumexp(Function):
     @staticmethod
     def backward(ctx, G):
         A, F = ctx.saved_tensors
-        dim = ctx.dim
         A, F, G = rt.widened(A, F, G)
         reuse = rt.reuse(G)
         clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
-        grad_A = reuse.mul(reuse.exp(A - clamped_F), rt.decayed_sum(G, clamped_F, dim))
+        grad_A = reuse.mul(
+            reuse.exp(A - clamped_F), rt.decayed_sum(G, clamped_F, ctx.dim)
+        )
         return grad_A, None
 
 

@@ -123,16 +123,10 @@ def lp_pool1d(
     norm_type is greater than 0 and less than 1000000000 and kernel_size is the size of
     index k. A TypeError or ValueError names the argument that does not fit.
     """
-    norm_type = (
-        norm_type
-        if type(norm_type) is float
-        else rt.number(norm_type, "lp_pool1d: norm_type")
-    )
-    kernel_size = (
-        kernel_size
-        if type(kernel_size) is int
-        else rt.integer(kernel_size, "lp_pool1d: kernel_size")
-    )
+    if type(norm_type) is not float:
+        norm_type = rt.number(norm_type, "lp_pool1d: norm_type")
+    if type(kernel_size) is not int:
+        kernel_size = rt.integer(kernel_size, "lp_pool1d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "lp_pool1d: stride")
     if (
         not isinstance(input, torch.Tensor)

@@ -53,8 +53,7 @@ def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     new = a.select(1, 2).tanh()  # new[n,j]
     c = reuse.addcmul(cx * forget, enter, new)
     h = reuse.mul(c.tanh(), leave).to(dtype)
-    c = c.to(dtype)
-    return h, c, leave, forget, enter, new
+    return h, c.to(dtype), leave, forget, enter, new
 
 
 class _LstmCell(Function):
@@ -74,20 +73,9 @@ class _LstmCell(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G_h, G_c, _grad_leave, _grad_forget, _grad_enter, _grad_new):
-        (
-            input,
-            hx,
-            cx,
-            w_ih,
-            w_hh,
-            b_ih,
-            b_hh,
-            c,
-            leave,
-            forget,
-            enter,
-            new,
-        ) = ctx.saved_tensors
+        (input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, leave, forget, enter, new) = (
+            ctx.saved_tensors
+        )
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)

@@ -65,14 +65,11 @@ class _MarginRankingLoss(Function):
     @staticmethod
     def backward(ctx, G):
         input1, input2, target = ctx.saved_tensors
-        margin = ctx.margin
-        reduction = ctx.reduction
-        loss_shape = input1.shape
         input1, input2, target, G = rt.widened(input1, input2, target, G)
         grad_input1 = grad_input2 = grad_target = None
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input1.shape) if ctx.reduction == "mean" else G
         input1_minus_input2 = input1 - input2
-        difference_nonnegative = margin - target * input1_minus_input2 >= 0
+        difference_nonnegative = ctx.margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             minus_G = -G
         if ctx.needs_input_grad[0]:
@@ -102,11 +99,8 @@ def margin_ranking_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    margin = (
-        margin
-        if type(margin) is float
-        else rt.number(margin, "margin_ranking_loss: margin")
-    )
+    if type(margin) is not float:
+        margin = rt.number(margin, "margin_ranking_loss: margin")
     if (
         not rt.floating(input1, input2, target)
         or input2.shape != input1.shape

@@ -28,10 +28,7 @@ def _masked_attention_forward(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
     scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, scale, attn_mask)
-    output = attended[0]
-    kept = attended[1]
-    return output, kept
+    return rt.attention(query, key, value, scale, attn_mask)
 
 
 def _masked_attention_composed(query, key, value, attn_mask):
@@ -71,15 +68,9 @@ class _MaskedAttention(Function):
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             kept = rt.cast(wide, kept)[0]
             scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-            grads = rt.attention_backward(
+            grad_query, grad_key, grad_value = rt.attention_backward(
                 G, query, key, value, output, kept, scale, attn_mask
             )
-            if ctx.needs_input_grad[0]:
-                grad_query = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_key = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_value = grads[2]
             return grad_query, grad_key, grad_value, None
         query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]

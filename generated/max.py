@@ -42,12 +42,11 @@ class _Max(Function):
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        A_shape = ctx.A_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         G = G if keepdim else G.unsqueeze(dim)
         indices = indices if keepdim else indices.unsqueeze(dim)
-        grad_A = reuse.scatter_add(G.new_zeros(A_shape), dim, indices, G)
+        grad_A = reuse.scatter_add(G.new_zeros(ctx.A_shape), dim, indices, G)
         return grad_A, None, None
 
 

@@ -43,12 +43,10 @@ class _MaxPool1d(Function):
         if G is None:
             return (None,) * 3
         (winner,) = ctx.saved_tensors
-        stride = ctx.stride
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        winner_sum = winner + stride * rt.positions(G.shape[2], G)
-        grad_input = reuse.scatter_add(G.new_zeros(input_shape), 2, winner_sum, G)
+        winner_sum = winner + ctx.stride * rt.positions(G.shape[2], G)
+        grad_input = reuse.scatter_add(G.new_zeros(ctx.input_shape), 2, winner_sum, G)
         return grad_input, None, None
 
 
@@ -58,11 +56,8 @@ def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
     kernel_size is the size of index k. A TypeError or ValueError names the argument
     that does not fit.
     """
-    kernel_size = (
-        kernel_size
-        if type(kernel_size) is int
-        else rt.integer(kernel_size, "max_pool1d: kernel_size")
-    )
+    if type(kernel_size) is not int:
+        kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "max_pool1d: stride")
     if (
         not isinstance(input, torch.Tensor)

@@ -77,16 +77,10 @@ def max_pool2d(
     kernel_height is the size of index i and kernel_width is the size of index j. A
     TypeError or ValueError names the argument that does not fit.
     """
-    kernel_height = (
-        kernel_height
-        if type(kernel_height) is int
-        else rt.integer(kernel_height, "max_pool2d: kernel_height")
-    )
-    kernel_width = (
-        kernel_width
-        if type(kernel_width) is int
-        else rt.integer(kernel_width, "max_pool2d: kernel_width")
-    )
+    if type(kernel_height) is not int:
+        kernel_height = rt.integer(kernel_height, "max_pool2d: kernel_height")
+    if type(kernel_width) is not int:
+        kernel_width = rt.integer(kernel_width, "max_pool2d: kernel_width")
     stride = stride if type(stride) is int else rt.integer(stride, "max_pool2d: stride")
     if (
         not isinstance(input, torch.Tensor)

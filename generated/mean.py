@@ -32,10 +32,9 @@ class _Mean(Function):
     @staticmethod
     def backward(ctx, G):
         dim = ctx.dim
-        keepdim = ctx.keepdim
         A_shape = ctx.A_shape
         G = rt.widened_for_kernel(G)[0]
-        G = G if keepdim else G.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
         grad_A = (G / (A_shape[dim] or 1)).expand(A_shape)
         return grad_A, None, None
 

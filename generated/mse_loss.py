@@ -62,12 +62,10 @@ class _MseLoss(Function):
     @staticmethod
     def backward(ctx, G):
         input, target = ctx.saved_tensors
-        reduction = ctx.reduction
-        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         input_minus_target = input - target
         if ctx.needs_input_grad[0]:
             twice_G = 2 * G

@@ -62,10 +62,11 @@ def _multi_head_attention_forward(
         "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
-    attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
-    context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
+    context, kept = rt.attention(
+        Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None
+    )
+    context = rt.no_view(context.transpose(1, 2).flatten(2, 3))  # context[n,i,(h d)]
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    kept = attended[1]
     return output, kept, Q, K, V, context
 
 
@@ -118,23 +119,9 @@ class _MultiHeadAttention(Function):
     def backward(ctx, G, _grad_kept, _grad_Q, _grad_K, _grad_V, _grad_context):
         if G is None:
             return (None,) * 12
-        (
-            query,
-            key,
-            value,
-            Wq,
-            Wk,
-            Wv,
-            Wo,
-            bq,
-            bk,
-            bv,
-            kept,
-            Q,
-            K,
-            V,
-            context,
-        ) = ctx.saved_tensors
+        (query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context) = (
+            ctx.saved_tensors
+        )
         num_heads = ctx.num_heads
         Wq_shape = Wq.shape
         low = ctx.low
@@ -197,7 +184,7 @@ class _MultiHeadAttention(Function):
             ).transpose(1, 2)
         if first_order:
             if needs_grads:
-                grads = rt.attention_backward(
+                grad_Q, grad_K, grad_V = rt.attention_backward(
                     transposed_grad_context,
                     Q,
                     K,
@@ -207,12 +194,6 @@ class _MultiHeadAttention(Function):
                     inverse_size_per_head,
                     None,
                 )
-            if needs_grad_Q:
-                grad_Q = grads[0]  # grad_Q[n,h,i,d]
-            if needs_grad_V:
-                grad_V = grads[2]  # grad_V[n,h,j,d]
-            if needs_low_grad_K:
-                grad_K = grads[1]  # grad_K[n,h,j,d]
             if needs[0]:
                 grad_query = torch.einsum(
                     "nhid,hdk->nik",
@@ -332,11 +313,8 @@ def multi_head_attention(
     num_heads is the size of index h. A TypeError or ValueError names the argument that
     does not fit.
     """
-    num_heads = (
-        num_heads
-        if type(num_heads) is int
-        else rt.integer(num_heads, "multi_head_attention: num_heads")
-    )
+    if type(num_heads) is not int:
+        num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")
     if (
         not rt.floating(query, key, value, Wq, Wk, Wv, Wo)
         or not rt.floating_if_given(query, bq, bk, bv, bo)

@@ -94,15 +94,12 @@ class _MultiMarginLoss(Function):
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
         p = ctx.p
-        margin = ctx.margin
-        reduction = ctx.reduction
-        loss_shape = target.shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G.expand(loss_shape)
-        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
+        G = G / math.prod(target.shape) if ctx.reduction == "mean" else G
+        G = G.expand(target.shape)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), ctx.margin)
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
@@ -222,11 +219,8 @@ def multi_margin_loss(
     A TypeError or ValueError names the argument that does not fit.
     """
     p = p if type(p) is float else rt.number(p, "multi_margin_loss: p")
-    margin = (
-        margin
-        if type(margin) is float
-        else rt.number(margin, "multi_margin_loss: margin")
-    )
+    if type(margin) is not float:
+        margin = rt.number(margin, "multi_margin_loss: margin")
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

@@ -37,11 +37,10 @@ class _OneHotEmbedding(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
         grad_weight = rt.index_add_inside(
-            G.new_zeros(weight_shape), 0, input.flatten(), reshaped_G
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G
         )
         return None, grad_weight
 

@@ -29,10 +29,8 @@ class _Pad(Function):
 
     @staticmethod
     def backward(ctx, G):
-        left = ctx.left
         dim = ctx.dim
-        input_shape = ctx.input_shape
-        grad_input = rt.window(G, dim, left, input_shape[dim])
+        grad_input = rt.window(G, dim, ctx.left, ctx.input_shape[dim])
         return grad_input, None, None, None, None
 
 

@@ -31,11 +31,8 @@ def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
     upscale_factor is the size of index i. A TypeError or ValueError names the argument
     that does not fit.
     """
-    upscale_factor = (
-        upscale_factor
-        if type(upscale_factor) is int
-        else rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
-    )
+    if type(upscale_factor) is not int:
+        upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()

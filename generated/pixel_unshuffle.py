@@ -31,11 +31,10 @@ def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tens
     downscale_factor is the size of index i. A TypeError or ValueError names the
     argument that does not fit.
     """
-    downscale_factor = (
-        downscale_factor
-        if type(downscale_factor) is int
-        else rt.integer(downscale_factor, "pixel_unshuffle: downscale_factor")
-    )
+    if type(downscale_factor) is not int:
+        downscale_factor = rt.integer(
+            downscale_factor, "pixel_unshuffle: downscale_factor"
+        )
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()

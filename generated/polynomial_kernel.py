@@ -74,10 +74,9 @@ class _PolynomialKernel(Function):
                 else G.new_zeros(()).expand(G.shape)
             )
         else:
-            coef0 = ctx.coef0
             G = rt.cast(wide, G)[0]
             grad_u = (
-                degree * G * (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+                degree * G * (ctx.coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
                 if degree != 0
                 else G.new_zeros(()).expand(G.shape)
             )
@@ -146,17 +145,12 @@ def polynomial_kernel(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    gamma = (
-        gamma if type(gamma) is float else rt.number(gamma, "polynomial_kernel: gamma")
-    )
-    coef0 = (
-        coef0 if type(coef0) is float else rt.number(coef0, "polynomial_kernel: coef0")
-    )
-    degree = (
-        degree
-        if type(degree) is float
-        else rt.number(degree, "polynomial_kernel: degree")
-    )
+    if type(gamma) is not float:
+        gamma = rt.number(gamma, "polynomial_kernel: gamma")
+    if type(coef0) is not float:
+        coef0 = rt.number(coef0, "polynomial_kernel: coef0")
+    if type(degree) is not float:
+        degree = rt.number(degree, "polynomial_kernel: degree")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -37,9 +37,8 @@ class _Prod(Function):
     def backward(ctx, G):
         (A,) = ctx.saved_tensors
         dim = ctx.dim
-        keepdim = ctx.keepdim
         A, G = rt.widened(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
         grad_A = G * rt.exclusive_prod(A, dim)
         return grad_A, None, None
 

@@ -44,8 +44,7 @@ def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
     x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
     D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)  # D[*b,i,j]
     K = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
-    K = K.to(dtype)
-    return K, centre, D
+    return K.to(dtype), centre, D
 
 
 class _RationalQuadraticKernel(Function):
@@ -207,16 +206,10 @@ def rational_quadratic_kernel(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    gamma = (
-        gamma
-        if type(gamma) is float
-        else rt.number(gamma, "rational_quadratic_kernel: gamma")
-    )
-    alpha = (
-        alpha
-        if type(alpha) is float
-        else rt.number(alpha, "rational_quadratic_kernel: alpha")
-    )
+    if type(gamma) is not float:
+        gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
+    if type(alpha) is not float:
+        alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -60,7 +60,6 @@ class _RbfKernel(Function):
         if G is None:
             return (None,) * 3
         x1, x2, K, centre = ctx.saved_tensors
-        gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x1 = grad_x2 = None
@@ -78,7 +77,7 @@ class _RbfKernel(Function):
             )
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        twice_gamma = 2 * gamma
+        twice_gamma = 2 * ctx.gamma
         G_K = G * K
         if first_order:
             if ctx.needs_input_grad[0]:

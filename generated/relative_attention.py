@@ -57,13 +57,11 @@ class _RelativeAttention(Function):
         if G is None:
             return (None,) * 5
         query, key, value, bias, buckets, P = ctx.saved_tensors
-        bias_shape = bias.shape
-        query_shape = query.shape
-        key_shape = key.shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = grad_bias = None
         first_order = rt.unrecorded(G)
+        needs = ctx.needs_input_grad
         if first_order:
             query, key, value, G = rt.cast(low, query, key, value, G)
             P = rt.cast(wide, P)[0]
@@ -74,37 +72,33 @@ class _RelativeAttention(Function):
                 bias.index_select(0, flat_buckets), 0, buckets.shape
             ).permute(2, 0, 1)
             P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
+        if needs[0] or needs[1] or needs[3]:
             grad_P = G @ value.mT  # grad_P[*b,h,i,j]
             if first_order:
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
             else:
                 wide_grad_P = grad_P.to(wide)
                 grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
-        if ctx.needs_input_grad[0]:
+        if needs[0]:
             grad_query = grad_S.to(low) @ key
-        if ctx.needs_input_grad[1]:
+        if needs[1]:
             grad_key = grad_S.mT.to(low) @ query
-        if ctx.needs_input_grad[2]:
+        if needs[2]:
             grad_value = P.mT.to(low) @ G
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             spread_grad_S = grad_S.sum_to_size(
-                (query_shape[-3], query_shape[-2], key_shape[-2])
+                (query.shape[-3], query.shape[-2], key.shape[-2])
             ).permute(1, 2, 0)
-            count = query_shape[-2] * key_shape[-2]
+            count = query.shape[-2] * key.shape[-2]
             if first_order:
-                grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
+                grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
                     0,
                     buckets.flatten(),
-                    spread_grad_S.reshape((count, query_shape[-3])),
+                    spread_grad_S.reshape((count, query.shape[-3])),
                 )
             else:
-                grad_bias = G.new_zeros(bias_shape, dtype=wide).index_add(
-                    0, flat_buckets, spread_grad_S.reshape((count, query_shape[-3]))
+                grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
+                    0, flat_buckets, spread_grad_S.reshape((count, query.shape[-3]))
                 )
         return grad_query, grad_key, grad_value, grad_bias, None
 

@@ -47,12 +47,11 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        p_shape = ctx.p_shape
         input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
         length = input_shape[-1] + 1 - input_shape[-2]
-        G = G.reshape((math.prod(p_shape), input_shape[-2], length))
+        G = G.reshape((math.prod(ctx.p_shape), input_shape[-2], length))
         positions_of_G = rt.positions(G.shape[1], G)
         zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
         spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)

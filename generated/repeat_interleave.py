@@ -36,11 +36,8 @@ def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.T
     repeats is the size of index r and dim is the position of axis t. A TypeError or
     ValueError names the argument that does not fit.
     """
-    repeats = (
-        repeats
-        if type(repeats) is int
-        else rt.integer(repeats, "repeat_interleave: repeats")
-    )
+    if type(repeats) is not int:
+        repeats = rt.integer(repeats, "repeat_interleave: repeats")
     dim = dim if type(dim) is int else rt.integer(dim, "repeat_interleave: dim")
     if (
         not isinstance(input, torch.Tensor)

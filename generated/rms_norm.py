@@ -54,9 +54,8 @@ class _RmsNorm(Function):
         if first_order:
             input, weight, rstd, G = rt.widened(input, weight, rstd, G)
         else:
-            eps = ctx.eps
             input, weight, G = rt.widened(input, weight, G)
-            rstd = (eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
+            rstd = (ctx.eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
         G_input = G * input
         if ctx.needs_input_grad[0]:
             scaled_rstd = (

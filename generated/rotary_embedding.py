@@ -46,14 +46,12 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        base = ctx.base
-        x_shape = ctx.x_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        G = rt.unflatten(G, -1, (2, x_shape[-1] // 2))
+        G = rt.unflatten(G, -1, (2, ctx.x_shape[-1] // 2))
         positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)
         angle = positions_of_G * torch.pow(
-            G.new_full((), base),
+            G.new_full((), ctx.base),
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
         twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)

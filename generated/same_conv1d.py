@@ -83,9 +83,8 @@ def same_conv1d(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    padding = (
-        padding if type(padding) is int else rt.integer(padding, "same_conv1d: padding")
-    )
+    if type(padding) is not int:
+        padding = rt.integer(padding, "same_conv1d: padding")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

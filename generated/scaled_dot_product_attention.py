@@ -31,10 +31,7 @@ def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
     scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    attended = rt.attention(query, key, value, scale, attn_mask)
-    output = attended[0]
-    kept = attended[1]
-    return output, kept
+    return rt.attention(query, key, value, scale, attn_mask)
 
 
 def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
@@ -76,22 +73,13 @@ class _ScaledDotProductAttention(Function):
         if rt.compiles() or rt.unrecorded(G):
             query, key, value, output, G = rt.cast(low, query, key, value, output, G)
             attn_mask, kept = rt.cast(wide, attn_mask, kept)
-            if (
-                ctx.needs_input_grad[0]
-                or ctx.needs_input_grad[1]
-                or ctx.needs_input_grad[2]
-            ):
+            needs = ctx.needs_input_grad
+            if needs[0] or needs[1] or needs[2]:
                 scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-                grads = rt.attention_backward(
+                grad_query, grad_key, grad_value = rt.attention_backward(
                     G, query, key, value, output, kept, scale, attn_mask
                 )
-            if ctx.needs_input_grad[0]:
-                grad_query = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_key = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_value = grads[2]
-            if ctx.needs_input_grad[3]:
+            if needs[3]:
                 scaled_query_key = (
                     (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
                 )
@@ -103,27 +91,24 @@ class _ScaledDotProductAttention(Function):
             return grad_query, grad_key, grad_value, grad_attn_mask
         query, key, value, G = rt.cast(low, query, key, value, G)
         attn_mask = rt.cast(wide, attn_mask)[0]
+        needs = ctx.needs_input_grad
         S = (
             (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
             if attn_mask is None
             else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         )
         P = torch.softmax(S, -1)  # P[*b,i,j]
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[1]
-            or ctx.needs_input_grad[3]
-        ):
+        if needs[0] or needs[1] or needs[3]:
             grad_P = G @ value.mT  # grad_P[*b,i,j]
             wide_grad_P = grad_P.to(wide)
             grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
-        if ctx.needs_input_grad[0]:
+        if needs[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
-        if ctx.needs_input_grad[1]:
+        if needs[1]:
             grad_key = (grad_S.mT.to(low) @ query).to(wide) / math.sqrt(query.shape[-1])
-        if ctx.needs_input_grad[2]:
+        if needs[2]:
             grad_value = P.mT.to(low) @ G
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
         return grad_query, grad_key, grad_value, grad_attn_mask
 

@@ -33,12 +33,11 @@ class _ScatterAdd(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        dim = ctx.dim
         grad_input = grad_src = None
         if ctx.needs_input_grad[0]:
             grad_input = G
         if ctx.needs_input_grad[2]:
-            grad_src = rt.gather_inside(G, dim, index)
+            grad_src = rt.gather_inside(G, ctx.dim, index)
         return grad_input, None, grad_src, None
 
 

@@ -48,11 +48,10 @@ class _SegmentMax(Function):
     @staticmethod
     def backward(ctx, G):
         data, segment_ids, output = ctx.saved_tensors
-        num_segments = ctx.num_segments
         q_axes = tuple(range(1 - data.dim(), 0))
         data, output, G = rt.widened(data, output, G)
         reuse = rt.reuse(G)
-        valid_segment_ids = (segment_ids >= 0) & (segment_ids < num_segments)
+        valid_segment_ids = (segment_ids >= 0) & (segment_ids < ctx.num_segments)
         masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)
         data_is_output = data == output.index_select(0, masked_segment_ids)
         spread_segment_ids = rt.unsqueeze(valid_segment_ids, q_axes)
@@ -78,11 +77,8 @@ def segment_max(
     num_segments is the size of index g. A value of segment_ids that is no position of
     axis g is ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    num_segments = (
-        num_segments
-        if type(num_segments) is int
-        else rt.integer(num_segments, "segment_max: num_segments")
-    )
+    if type(num_segments) is not int:
+        num_segments = rt.integer(num_segments, "segment_max: num_segments")
     if (
         not isinstance(data, torch.Tensor)
         or not data.is_floating_point()

@@ -48,21 +48,21 @@ class _SegmentMean(Function):
     @staticmethod
     def backward(ctx, G):
         (segment_ids,) = ctx.saved_tensors
-        num_segments = ctx.num_segments
-        q_axes = ctx.q_axes
         G = rt.widened(G)[0]
         filled_like_segment_ids = segment_ids.new_full(
             segment_ids.shape, 1, dtype=torch.int64
         )
         segment_ids_by_segment_ids = rt.index_add_inside(
-            segment_ids.new_zeros((num_segments,)),
+            segment_ids.new_zeros((ctx.num_segments,)),
             0,
             segment_ids,
             filled_like_segment_ids,
         )
         grad_data = rt.index_select_inside(
             G
-            / rt.unsqueeze(segment_ids_by_segment_ids.to(G.dtype).clamp(min=1), q_axes),
+            / rt.unsqueeze(
+                segment_ids_by_segment_ids.to(G.dtype).clamp(min=1), ctx.q_axes
+            ),
             0,
             segment_ids,
         )
@@ -77,11 +77,8 @@ def segment_mean(
     num_segments is the size of index g. A value of segment_ids that is no position of
     axis g is ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    num_segments = (
-        num_segments
-        if type(num_segments) is int
-        else rt.integer(num_segments, "segment_mean: num_segments")
-    )
+    if type(num_segments) is not int:
+        num_segments = rt.integer(num_segments, "segment_mean: num_segments")
     if (
         not isinstance(data, torch.Tensor)
         or not data.is_floating_point()

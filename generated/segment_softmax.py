@@ -56,10 +56,9 @@ class _SegmentSoftmax(Function):
     @staticmethod
     def backward(ctx, G):
         segment_ids, output = ctx.saved_tensors
-        num_segments = ctx.num_segments
         output, G = rt.widened(output, G)
         reuse = rt.reuse(G)
-        zeros_like_num_segments = G.new_zeros((num_segments, *output.shape[1:]))
+        zeros_like_num_segments = G.new_zeros((ctx.num_segments, *output.shape[1:]))
         grad_lse = reuse.neg(
             reuse.index_add(zeros_like_num_segments, 0, segment_ids, G * output)
         )
@@ -77,11 +76,8 @@ def segment_softmax(
     num_segments is the size of index g. A TypeError or ValueError names the argument
     that does not fit.
     """
-    num_segments = (
-        num_segments
-        if type(num_segments) is int
-        else rt.integer(num_segments, "segment_softmax: num_segments")
-    )
+    if type(num_segments) is not int:
+        num_segments = rt.integer(num_segments, "segment_softmax: num_segments")
     if (
         not isinstance(data, torch.Tensor)
         or not data.is_floating_point()

@@ -48,11 +48,8 @@ def segment_sum(
     num_segments is the size of index g. A value of segment_ids that is no position of
     axis g is ignored. A TypeError or ValueError names the argument that does not fit.
     """
-    num_segments = (
-        num_segments
-        if type(num_segments) is int
-        else rt.integer(num_segments, "segment_sum: num_segments")
-    )
+    if type(num_segments) is not int:
+        num_segments = rt.integer(num_segments, "segment_sum: num_segments")
     if (
         not isinstance(data, torch.Tensor)
         or not data.is_floating_point()

@@ -33,9 +33,8 @@ def select(input: torch.Tensor, *, dim: int, position: int) -> torch.Tensor:
     does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "select: dim")
-    position = (
-        position if type(position) is int else rt.integer(position, "select: position")
-    )
+    if type(position) is not int:
+        position = rt.integer(position, "select: position")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()

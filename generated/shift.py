@@ -28,9 +28,8 @@ class _Shift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        shifts = ctx.shifts
         dim = ctx.dim
-        grad_input = rt.window(G, dim, shifts, G.shape[dim])
+        grad_input = rt.window(G, dim, ctx.shifts, G.shape[dim])
         return grad_input, None, None
 
 

@@ -94,12 +94,10 @@ class _SigmoidFocalLoss(Function):
         input, target = ctx.saved_tensors
         alpha = ctx.alpha
         gamma = ctx.gamma
-        reduction = ctx.reduction
-        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
         balance = reuse.add(alpha * target, one_minus_alpha * one_minus_target)
@@ -237,12 +235,10 @@ def sigmoid_focal_loss(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    alpha = (
-        alpha if type(alpha) is float else rt.number(alpha, "sigmoid_focal_loss: alpha")
-    )
-    gamma = (
-        gamma if type(gamma) is float else rt.number(gamma, "sigmoid_focal_loss: gamma")
-    )
+    if type(alpha) is not float:
+        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
+    if type(gamma) is not float:
+        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
     if (
         not rt.floating(input, target)
         or target.shape != input.shape

@@ -33,10 +33,7 @@ def _sliding_window_attention_forward(query, key, value, window):
     key_and_query = (positions_of_key <= positions_of_query) & (
         positions_of_query - positions_of_key < window
     )
-    attended = rt.attention(query, key, value, scale, key_and_query)
-    output = attended[0]
-    kept = attended[1]
-    return output, kept
+    return rt.attention(query, key, value, scale, key_and_query)
 
 
 def _sliding_window_attention_composed(query, key, value, window):
@@ -73,7 +70,6 @@ class _SlidingWindowAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, output, kept = ctx.saved_tensors
-        window = ctx.window
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_query = grad_key = grad_value = None
@@ -85,17 +81,11 @@ class _SlidingWindowAttention(Function):
             positions_of_key = rt.positions(key.shape[-2], G)
             scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             key_and_spread_query = (positions_of_key <= spread_query) & (
-                spread_query - positions_of_key < window
+                spread_query - positions_of_key < ctx.window
             )
-            grads = rt.attention_backward(
+            grad_query, grad_key, grad_value = rt.attention_backward(
                 G, query, key, value, output, kept, scale, key_and_spread_query
             )
-            if ctx.needs_input_grad[0]:
-                grad_query = grads[0]
-            if ctx.needs_input_grad[1]:
-                grad_key = grads[1]
-            if ctx.needs_input_grad[2]:
-                grad_value = grads[2]
             return grad_query, grad_key, grad_value, None
         query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
@@ -103,7 +93,7 @@ class _SlidingWindowAttention(Function):
         spread_query = positions_of_query.unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], G)
         key_and_spread_query = (positions_of_key <= spread_query) & (
-            spread_query - positions_of_key < window
+            spread_query - positions_of_key < ctx.window
         )
         S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
         P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
@@ -127,11 +117,8 @@ def sliding_window_attention(
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    window = (
-        window
-        if type(window) is int
-        else rt.integer(window, "sliding_window_attention: window")
-    )
+    if type(window) is not int:
+        window = rt.integer(window, "sliding_window_attention: window")
     if (
         not rt.floating(query, key, value)
         or query.dim() < 2

@@ -80,12 +80,10 @@ class _SmoothL1Loss(Function):
     def backward(ctx, G):
         input, target = ctx.saved_tensors
         beta = ctx.beta
-        reduction = ctx.reduction
-        loss_shape = input.shape
         input, target, G = rt.widened(input, target, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         e = input - target  # e[*p]
         clamped_e_over_beta = (
             reuse.div(reuse.hardtanh(e, -beta, beta), beta)

@@ -34,13 +34,12 @@ class _Softmax(Function):
     @staticmethod
     def backward(ctx, G):
         (S,) = ctx.saved_tensors
-        dim = ctx.dim
         if rt.unrecorded(G):
             S, G = rt.widened_for_kernel(S, G)
-            grad_A = torch._softmax_backward_data(G, S, dim, S.dtype)
+            grad_A = torch._softmax_backward_data(G, S, ctx.dim, S.dtype)
             return grad_A, None
         S, G = rt.widened(S, G)
-        grad_A = S * (G - (G * S).sum(dim, keepdim=True))
+        grad_A = S * (G - (G * S).sum(ctx.dim, keepdim=True))
         return grad_A, None
 
 

@@ -52,7 +52,6 @@ class _SoftmaxRegression(Function):
     @rt.without_autocast
     def backward(ctx, G_cost, G_logits):
         features, weight, targets, logits = ctx.saved_tensors
-        features_shape = ctx.features_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         features, weight = rt.cast(low, features, weight)
@@ -64,7 +63,7 @@ class _SoftmaxRegression(Function):
             torch.softmax(logits, 1), 1, targets.unsqueeze(1), filled_like_targets
         )
         grad_logits = reuse.add(
-            reuse.mul(G_cost_by_targets, G_cost / features_shape[0]), G_logits
+            reuse.mul(G_cost_by_targets, G_cost / ctx.features_shape[0]), G_logits
         )
         if ctx.needs_input_grad[0]:
             grad_features = grad_logits.to(low) @ weight

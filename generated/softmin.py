@@ -36,13 +36,12 @@ class _Softmin(Function):
     @staticmethod
     def backward(ctx, G):
         (S,) = ctx.saved_tensors
-        dim = ctx.dim
         if rt.unrecorded(G):
             S, G = rt.widened_for_kernel(S, G)
-            grad_A = torch._softmax_backward_data(-G, S, dim, S.dtype)
+            grad_A = torch._softmax_backward_data(-G, S, ctx.dim, S.dtype)
             return grad_A, None
         S, G = rt.widened(S, G)
-        grad_A = S * ((G * S).sum(dim, keepdim=True) - G)
+        grad_A = S * ((G * S).sum(ctx.dim, keepdim=True) - G)
         return grad_A, None
 
 

@@ -34,12 +34,11 @@ class _Softshrink(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        lambd = ctx.lambd
         input, G = rt.widened(input, G)
         if rt.unrecorded(G):
-            grad_input = torch.ops.aten.hardshrink_backward(G, input, lambd)
+            grad_input = torch.ops.aten.hardshrink_backward(G, input, ctx.lambd)
             return grad_input, None
-        grad_input = torch.ops.aten.threshold_backward(G, input.abs(), lambd)
+        grad_input = torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd)
         return grad_input, None
 
 

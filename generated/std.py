@@ -54,13 +54,12 @@ class _Std(Function):
             return (None,) * 4
         A, deviation, mu = ctx.saved_tensors
         dim = ctx.dim
-        correction = ctx.correction
         keepdim = ctx.keepdim
         if rt.unrecorded(G):
             A, deviation, mu, G = rt.widened(A, deviation, mu, G)
             deviation = deviation if keepdim else deviation.unsqueeze(dim)
             G = G if keepdim else G.unsqueeze(dim)
-            G_quotient = G / ((A.shape[dim] - correction) * deviation)
+            G_quotient = G / ((A.shape[dim] - ctx.correction) * deviation)
             grad_A = rt.keep_where_(
                 (A - mu.unsqueeze(dim)).mul_(G_quotient), deviation != 0
             )
@@ -70,7 +69,7 @@ class _Std(Function):
         G = G if keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)  # mu[*p,*q]
         deviation_nonzero = deviation != 0
-        A_size_safe_deviation = (A.shape[dim] - correction) * rt.where(
+        A_size_safe_deviation = (A.shape[dim] - ctx.correction) * rt.where(
             deviation_nonzero, deviation, 1
         )
         grad_A = torch.where(
@@ -88,11 +87,8 @@ def std(
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "std: dim")
-    correction = (
-        correction
-        if type(correction) is float
-        else rt.number(correction, "std: correction")
-    )
+    if type(correction) is not float:
+        correction = rt.number(correction, "std: correction")
     if (
         not isinstance(A, torch.Tensor)
         or not A.is_floating_point()

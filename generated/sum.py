@@ -31,11 +31,8 @@ class _Sum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
-        keepdim = ctx.keepdim
-        A_shape = ctx.A_shape
-        G = G if keepdim else G.unsqueeze(dim)
-        grad_A = G.expand(A_shape)
+        G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
+        grad_A = G.expand(ctx.A_shape)
         return grad_A, None, None
 
 

@@ -32,9 +32,8 @@ class _Threshold(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        level = ctx.level
         input, G = rt.widened(input, G)
-        grad_input = torch.ops.aten.threshold_backward(G, input, level)
+        grad_input = torch.ops.aten.threshold_backward(G, input, ctx.level)
         return grad_input, None, None
 
 

@@ -31,12 +31,11 @@ class _Toeplitz(Function):
     def backward(ctx, G):
         rows = ctx.rows
         columns = ctx.columns
-        weight_shape = ctx.weight_shape
         G = rt.widened(G)[0]
         rows_plus_columns = (
             rt.positions(rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )
-        grad_weight = G.new_zeros(weight_shape).index_add(
+        grad_weight = G.new_zeros(ctx.weight_shape).index_add(
             0, (rows_plus_columns - 1).flatten(), G.reshape((rows * columns,))
         )
         return grad_weight, None, None
@@ -49,9 +48,8 @@ def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
-    columns = (
-        columns if type(columns) is int else rt.integer(columns, "toeplitz: columns")
-    )
+    if type(columns) is not int:
+        columns = rt.integer(columns, "toeplitz: columns")
     if (
         not isinstance(weight, torch.Tensor)
         or not weight.is_floating_point()

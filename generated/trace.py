@@ -31,8 +31,7 @@ class _Trace(Function):
 
     @staticmethod
     def backward(ctx, G):
-        A_shape = ctx.A_shape
-        grad_A = G.expand((A_shape[0],)).diag_embed()
+        grad_A = G.expand((ctx.A_shape[0],)).diag_embed()
         return grad_A
 
 

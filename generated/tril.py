@@ -28,8 +28,7 @@ class _Tril(Function):
 
     @staticmethod
     def backward(ctx, G):
-        diagonal = ctx.diagonal
-        grad_input = G.tril(diagonal)
+        grad_input = G.tril(ctx.diagonal)
         return grad_input, None
 
 
@@ -38,9 +37,8 @@ def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    diagonal = (
-        diagonal if type(diagonal) is int else rt.integer(diagonal, "tril: diagonal")
-    )
+    if type(diagonal) is not int:
+        diagonal = rt.integer(diagonal, "tril: diagonal")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()

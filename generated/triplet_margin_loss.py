@@ -104,10 +104,8 @@ class _TripletMarginLoss(Function):
         if G is None:
             return (None,) * 7
         anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
-        margin = ctx.margin
         p = ctx.p
         eps = ctx.eps
-        reduction = ctx.reduction
         loss_shape = (anchor.shape[0],)
         grad_anchor = grad_positive = grad_negative = None
         first_order = rt.unrecorded(G)
@@ -117,7 +115,7 @@ class _TripletMarginLoss(Function):
             anchor, positive, negative, powers_near, powers_far, G = given
         else:
             anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(loss_shape)
         if not first_order:
             towards = anchor - positive + eps  # towards[n,d]
@@ -130,7 +128,7 @@ class _TripletMarginLoss(Function):
             powers_far = (abs_away**p).sum(1)  # powers_far[n]
         far = powers_far ** rt.ieee_divide(1, p)  # far[n]
         p_nonzero = p != 0
-        p_nonzero_and_near = p_nonzero & (near - far + margin >= 0)
+        p_nonzero_and_near = p_nonzero & (near - far + ctx.margin >= 0)
         spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
         inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
         p_minus_one = p - 1
@@ -311,11 +309,8 @@ def triplet_margin_loss(
     margin is greater than 0. A TypeError or ValueError names the argument that does not
     fit.
     """
-    margin = (
-        margin
-        if type(margin) is float
-        else rt.number(margin, "triplet_margin_loss: margin")
-    )
+    if type(margin) is not float:
+        margin = rt.number(margin, "triplet_margin_loss: margin")
     p = p if type(p) is float else rt.number(p, "triplet_margin_loss: p")
     eps = eps if type(eps) is float else rt.number(eps, "triplet_margin_loss: eps")
     if (

@@ -28,8 +28,7 @@ class _Triu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        diagonal = ctx.diagonal
-        grad_input = G.triu(diagonal)
+        grad_input = G.triu(ctx.diagonal)
         return grad_input, None
 
 
@@ -38,9 +37,8 @@ def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
 
     A TypeError or ValueError names the argument that does not fit.
     """
-    diagonal = (
-        diagonal if type(diagonal) is int else rt.integer(diagonal, "triu: diagonal")
-    )
+    if type(diagonal) is not int:
+        diagonal = rt.integer(diagonal, "triu: diagonal")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()

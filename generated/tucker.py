@@ -43,33 +43,27 @@ class _Tucker(Function):
     @rt.without_autocast
     def backward(ctx, G):
         core, U, V, W = ctx.saved_tensors
-        core_shape = core.shape
-        V_shape = V.shape
-        W_shape = W.shape
         low = ctx.low
         core, U, V, W, G = rt.cast(low, core, U, V, W, G)
         grad_core = grad_U = grad_V = grad_W = None
-        if (
-            ctx.needs_input_grad[0]
-            or ctx.needs_input_grad[2]
-            or ctx.needs_input_grad[3]
-        ):
-            G_U = rt.unflatten(rt.flatten(G, 1, 2).mT @ U, 0, (V_shape[0], W_shape[0]))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
+        needs = ctx.needs_input_grad
+        if needs[0] or needs[2] or needs[3]:
+            G_U = rt.unflatten(rt.flatten(G, 1, 2).mT @ U, 0, (V.shape[0], W.shape[0]))
+        if needs[0] or needs[3]:
             G_U_V = rt.flatten(
                 rt.unflatten(
-                    rt.flatten(G_U, 1, 2).mT @ V, 0, (W_shape[0], core_shape[0])
+                    rt.flatten(G_U, 1, 2).mT @ V, 0, (W.shape[0], core.shape[0])
                 ),
                 1,
                 2,
             )
-        if ctx.needs_input_grad[0]:
-            grad_core = rt.unflatten(G_U_V.mT @ W, 0, (core_shape[0], core_shape[1]))
-        if ctx.needs_input_grad[1]:
+        if needs[0]:
+            grad_core = rt.unflatten(G_U_V.mT @ W, 0, (core.shape[0], core.shape[1]))
+        if needs[1]:
             grad_U = rt.flatten((G.mT @ V).mT @ W, 1, 2) @ rt.flatten(core, 1, 2).mT
-        if ctx.needs_input_grad[2]:
+        if needs[2]:
             grad_V = torch.einsum("jlr,lmr->jm", G_U.mT @ W, core)
-        if ctx.needs_input_grad[3]:
+        if needs[3]:
             grad_W = G_U_V @ rt.flatten(core, 0, 1)
         return grad_core, grad_U, grad_V, grad_W
 

@@ -87,13 +87,12 @@ class _TverskyLoss(Function):
         input, target, u3, whole = ctx.saved_tensors
         alpha = ctx.alpha
         beta = ctx.beta
-        reduction = ctx.reduction
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
         grad_input = grad_target = None
         if rt.unrecorded(G):
             input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
-            G = G / math.prod(loss_shape) if reduction == "mean" else G
+            G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
             grad_whole = G * u3 / whole.square()  # grad_whole[n]
             probability = input.sigmoid()  # probability[n,*q]
             one_minus_alpha = 1 - alpha
@@ -116,7 +115,7 @@ class _TverskyLoss(Function):
             return grad_input, grad_target, None, None, None, None
         smooth = ctx.smooth
         input, target, G = rt.widened(input, target, G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
+        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
         found = rt.sum_over(target * probability, q_axes)  # found[n]
@@ -166,9 +165,8 @@ def tversky_loss(
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")
-    smooth = (
-        smooth if type(smooth) is float else rt.number(smooth, "tversky_loss: smooth")
-    )
+    if type(smooth) is not float:
+        smooth = rt.number(smooth, "tversky_loss: smooth")
     if (
         not rt.floating(input, target)
         or input.dim() < 1

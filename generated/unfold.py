@@ -37,11 +37,8 @@ def unfold(
     dimension is the position of axis t and length is the size of index k. A TypeError
     or ValueError names the argument that does not fit.
     """
-    dimension = (
-        dimension
-        if type(dimension) is int
-        else rt.integer(dimension, "unfold: dimension")
-    )
+    if type(dimension) is not int:
+        dimension = rt.integer(dimension, "unfold: dimension")
     length = length if type(length) is int else rt.integer(length, "unfold: length")
     step = step if type(step) is int else rt.integer(step, "unfold: step")
     if (

@@ -47,17 +47,17 @@ class _Var(Function):
             return (None,) * 4
         A, mu = ctx.saved_tensors
         dim = ctx.dim
-        correction = ctx.correction
-        keepdim = ctx.keepdim
         if rt.unrecorded(G):
             A, mu, G = rt.widened(A, mu, G)
-            G = G if keepdim else G.unsqueeze(dim)
-            grad_A = (A - mu.unsqueeze(dim)).mul_(2 * G / (A.shape[dim] - correction))
+            G = G if ctx.keepdim else G.unsqueeze(dim)
+            grad_A = (A - mu.unsqueeze(dim)).mul_(
+                2 * G / (A.shape[dim] - ctx.correction)
+            )
             return grad_A, None, None, None
         A, G = rt.widened(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
         mu = A.mean(dim)  # mu[*p,*q]
-        grad_A = 2 * G / (A.shape[dim] - correction) * (A - mu.unsqueeze(dim))
+        grad_A = 2 * G / (A.shape[dim] - ctx.correction) * (A - mu.unsqueeze(dim))
         return grad_A, None, None, None
 
 
@@ -70,11 +70,8 @@ def var(
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "var: dim")
-    correction = (
-        correction
-        if type(correction) is float
-        else rt.number(correction, "var: correction")
-    )
+    if type(correction) is not float:
+        correction = rt.number(correction, "var: correction")
     if (
         not isinstance(A, torch.Tensor)
         or not A.is_floating_point()

@@ -45,7 +45,6 @@ class _VarMean(Function):
     def backward(ctx, G_variance, G_mu):
         A, mu = ctx.saved_tensors
         dim = ctx.dim
-        correction = ctx.correction
         keepdim = ctx.keepdim
         A, mu, G_variance, G_mu = rt.widened(A, mu, G_variance, G_mu)
         reuse = rt.reuse(G_variance, G_mu)
@@ -53,7 +52,7 @@ class _VarMean(Function):
         mu = mu if keepdim else mu.unsqueeze(dim)
         G_mu = G_mu if keepdim else G_mu.unsqueeze(dim)
         grad_A = reuse.add(
-            reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - correction)),
+            reuse.mul(A - mu, 2 * G_variance / (A.shape[dim] - ctx.correction)),
             G_mu / A.shape[dim],
         )
         return grad_A, None, None, None
@@ -68,11 +67,8 @@ def var_mean(
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "var_mean: dim")
-    correction = (
-        correction
-        if type(correction) is float
-        else rt.number(correction, "var_mean: correction")
-    )
+    if type(correction) is not float:
+        correction = rt.number(correction, "var_mean: correction")
     if (
         not isinstance(A, torch.Tensor)
         or not A.is_floating_point()

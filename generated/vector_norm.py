@@ -51,13 +51,12 @@ class _VectorNorm(Function):
         A, total = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
-        keepdim = ctx.keepdim
         first_order = rt.unrecorded(G)
         if first_order:
             A, total, G = rt.widened(A, total, G)
         else:
             A, G = rt.widened(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
         if not first_order:
             abs_A = A.abs()
             total = (abs_A**ord).sum(dim)  # total[*p,*q]

@@ -144,14 +144,12 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
 
 def _converted_parameter(op: Operation, name: str, kind: str, helper: str) -> ArgumentCheck:
     """Convert a parameter of an unusual type with the helper."""
-    given, test = [name, f'"{op.name}: {name}"'], f"if type({name}) is {kind}"
-    value = f"{name} {test} else {helper}({', '.join(given)})"
-    if len(value) + len(f"    {name} = ") <= COLUMNS:
-        return ArgumentCheck(convert=(f"{name} = {value}",))
-    inner = [value]
-    if len(value) + 8 > COLUMNS:
-        inner = [name, test, *call_lines(f"else {helper}(", given, ")", 8)]
-    return ArgumentCheck(convert=(f"{name} = (", *indented(inner, 4), ")"))
+    given = [name, f'"{op.name}: {name}"']
+    whole = f"{name} = {name} if type({name}) is {kind} else {helper}({', '.join(given)})"
+    if len(whole) + 4 <= COLUMNS:
+        return ArgumentCheck(convert=(whole,))
+    made = call_lines(f"{name} = {helper}(", given, ")", 8)
+    return ArgumentCheck(convert=(f"if type({name}) is not {kind}:", *indented(made, 4)))
 
 
 def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from derive.module.predicated_lines import (
     merged_items,
     named_conditions,
     predicated,
+    unpacked,
 )
 from derive.module.pretty_printer import (
     COLUMNS,
@@ -41,6 +43,7 @@ from derive.program.torch_ir import (
     Code,
     Conditional,
     FunctionCall,
+    MethodCall,
     Name,
     names_in,
     replaced,
@@ -143,16 +146,19 @@ def _forward_body(
 ) -> tuple[str, ...]:
     """Return the body of a function that computes ``results``."""
     forward = _reused_memory(body, [t.name for t in op.inputs], 4) + _dtypes(op, precision)
+    body = [line for line, _ in unpacked(tuple((line, ()) for line in body))]
     exact = precision.multiplies_wide
     indent = 8 if exact else 4
     made = cast_inputs(precision, indent)
     made += [s for line in body[:-1] for s in assigned(line, indent)]
-    last = body[-1] if body else None
-    if last is not None and list(results) == [last.name]:
-        made += formatted_statement("return ", last.code, indent)
-    else:
-        made += assigned(last, indent) if last is not None else []
-        made += return_statement(results, indent)
+    match body[-1:]:
+        case [Line(name, code)] if name == ", ".join(results):
+            made += formatted_statement("return ", code, indent)
+        case [Line(name, MethodCall(Name(cast), "to") as code)] if name == cast:
+            made += return_statement([text(code) if n == name else n for n in results], indent)
+        case last:
+            made += [s for line in last for s in assigned(line, indent)]
+            made += return_statement(results, indent)
     forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, 4)
 
@@ -395,6 +401,9 @@ def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:
     whole = _unpack(names, source)
     if len(whole) + indent <= COLUMNS:
         return [whole]
+    left = f"({', '.join(names)}) = ("
+    if len(left) + indent <= COLUMNS:
+        return [left, f"    {source}", ")"]
     return ["(", *(f"    {name}," for name in names), f") = {source}"]
 
 
@@ -411,13 +420,13 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         every = [*_existing_cotangents(program), *program.pulled.values()]
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
         lines += [f"if {test}:", f"    {_no_gradient(op)}"]
+    bodies = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
     first, later = (
-        _BackwardBody(
-            op, program, tuple((x.line, x.needs) for x in gradients_apart(program, body)), precision
-        )
-        for body, precision in (
-            (program.first_order, program.first_order_precision),
-            (program.backward, program.backward_precision),
+        _BackwardBody(op, program, body, precision)
+        for body, precision in zip(
+            _read_from_ctx(op, program, *([(x.line, x.needs) for x in body] for body in bodies)),
+            (program.first_order_precision, program.backward_precision),
+            strict=True,
         )
     )
     lines += _saved_tensors(program, first.reads | later.reads, 8)
@@ -581,6 +590,29 @@ def _kept_values(op: Operation, program: Program, read: set[str], indent: int = 
     return lines + [s for line in codes for s in assigned(line, indent)]
 
 
+def _read_from_ctx(op: Operation, program: Program, *bodies: Body) -> Iterator[Body]:
+    """Yield the bodies with ``tensor.shape``, and ``ctx.name`` where each reads it at most once."""
+    kept = {*program.kept_parameters, *program.kept_groups}
+    kept |= {f"{name}_shape" for name in program.kept_shapes}
+    codes: dict[str, Code] = {n: Attribute(Name("ctx"), n) for n in kept}
+    codes |= (again := _shapes_of_saved(op, program))
+    made = {line.name for body in bodies for line, _ in body}
+    counts = [Counter(_names_read(body)) for body in bodies]
+    new: dict[Code, Code] = {
+        Name(n): code
+        for n, code in codes.items()
+        if isinstance(code, Attribute)
+        and (n in again or all(count[n] <= 1 for count in counts))
+        and not made.intersection((n, *names_in(code)))
+    }
+    for body in bodies:
+        yield tuple((replace(line, code=replaced(line.code, new)), needs) for line, needs in body)
+
+
+def _names_read(body: Body) -> Iterator[str]:
+    return (name for line, _ in body for name in names_in(line.code))
+
+
 def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
     """Return the shapes that need not be kept: they are read from tensors that are always saved."""
     entries = _saved_entries(op, program)
@@ -598,7 +630,7 @@ def _gradient_lines(op: Operation, program: Program, body: Body, indent: int) ->
     lines = _reused_memory([line for line, _ in body], _existing_cotangents(program), indent)
     asked = _conditions(op, program, body)
     lines += named_conditions(asked, indent)
-    lines += predicated(items_of(body, asked), indent)
+    lines += predicated(items_of(unpacked(body), asked), indent)
     return [*lines, *return_statement(_returned(op, program), indent)]
 
 

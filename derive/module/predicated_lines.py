@@ -7,8 +7,20 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from derive.module.pretty_printer import COLUMNS, assigned, indented
+from derive.program.cse import Line
 from derive.program.gradient_predication import Conditions
 from derive.program.merged_bodies import Body, Segment
+from derive.program.torch_ir import (
+    Code,
+    FunctionCall,
+    Name,
+    Subscript,
+    literal,
+    names_in,
+    replaced,
+    subexpressions,
+)
+from derive.program.torch_ops import torch_op
 
 Condition = tuple[str, ...]
 """The alternatives of a predicate; without any, a line is unconditional."""
@@ -46,6 +58,39 @@ def named_conditions(asked: Conditions, indent: int) -> list[str]:
 def items_of(body: Body, asked: Conditions) -> list[Item]:
     """Return the lines of a body with their conditions."""
     return [Item(asked.of[needs], partial(assigned, line)) for line, needs in body]
+
+
+def unpacked(body: Body, beside: Body = ()) -> Body:
+    """Return the body with the results of each call named in the statement of the call.
+
+        normed = f(x)                   output, mean, rstd = f(x)
+        output = normed[0].to(dtype)    output = output.to(dtype)
+        mean = normed[1]
+        rstd = normed[2]
+
+    A call whose results are read ``beside`` the body stays as it is.
+    """
+    for line, _ in body:
+        count = torch_op(line.code).results if isinstance(line.code, FunctionCall) else 1
+        if count > 1:
+            body = _unpacked(body, beside, line, count)
+    return body
+
+
+def _unpacked(body: Body, beside: Body, call: Line, count: int) -> Body:
+    parts: list[Code] = [Subscript(Name(call.name), (literal(n),)) for n in range(count)]
+    readers = [[x for x, _ in body if part in subexpressions(x.code)] for part in parts]
+    names = [name for x, _ in (*body, *beside) for name in names_in(x.code)]
+    if names.count(call.name) != sum(map(len, readers)) or any(len(found) > 1 for found in readers):
+        return body
+    targets = [found[0].name if found else "_" for found in readers]
+    new: dict[Code, Code] = dict(zip(parts, map(Name, targets), strict=True))
+    made = [(replace(x, code=replaced(x.code, new)), needs) for x, needs in body]
+    return tuple(
+        (replace(x, name=", ".join(targets)) if x.name == call.name else x, needs)
+        for x, needs in made
+        if x.code != Name(x.name)
+    )
 
 
 def predicated(items: Sequence[Item], indent: int) -> list[str]:
@@ -128,7 +173,10 @@ def merged_items(segments: Sequence[Segment], head: Fork, asked: Conditions) -> 
                 yield from head.items()
             yield from items_of(segment.shared, asked)
             continue
-        first, later = (items_of(body, asked) for body in (segment.first, segment.later))
+        others = [s for m, s in enumerate(segments) if m != n]
+        beside = tuple(x for s in others for part in (s.shared, s.first, s.later) for x in part)
+        bodies = unpacked(segment.first, beside), unpacked(segment.later, beside)
+        first, later = (items_of(body, asked) for body in bodies)
         if not n:
             first, later = [*head.first, *first], [*head.later, *later]
         yield from Fork(head.test, first, later).items()

@@ -8,8 +8,9 @@ each defined by those of the lines that read the line:
 
 A call with several results has a mask of those that are needed:
 
-    part = rt.native_layer_norm_backward(G, x, shape, mu, rstd, weight, ctx.needs_input_grad[:3])
-    grad_x = part[0]
+    grad_x, grad_w, grad_b = rt.native_layer_norm_backward(
+        G, x, shape, mu, rstd, weight, ctx.needs_input_grad[:3]
+    )
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from derive.program.torch_ir import (
 )
 
 _MOST = 3
-"""If a condition has more alternatives than this, conditions get names; a mask has none."""
+"""If a condition has so many alternatives, the needs get a name, and if it has more, conditions do;
+a mask has none."""
 _NEEDS = Attribute(Name("ctx"), "needs_input_grad")
 
 Needs = tuple[str, ...]
@@ -132,12 +134,16 @@ def conditions(
     ``places`` has the position of each input among the arguments, ``taken`` the names in use.
     """
     every = {needs for _, needs in lines}
-    if all(len(needs) <= _MOST or len(needs) == len(gradients) for needs in every):
-        texts = {tensor: f"ctx.needs_input_grad[{places[tensor]}]" for tensor in gradients}
-        return Conditions((), {needs: _alternatives(needs, texts) for needs in every})
-    taken = set(taken)
-    asked = numbered("needs", taken)
-    names: list[tuple[str, tuple[str, ...]]] = [(asked, ("ctx.needs_input_grad",))]
+    partial = [len(needs) for needs in every if len(needs) < len(gradients)]
+    asked = "ctx.needs_input_grad"
+    names: list[tuple[str, tuple[str, ...]]] = []
+    if max(partial, default=0) >= _MOST:
+        taken = set(taken)
+        names = [(numbered("needs", taken), (asked,))]
+        asked = names[0][0]
+    if max(partial, default=0) <= _MOST:
+        texts = {tensor: f"{asked}[{places[tensor]}]" for tensor in gradients}
+        return Conditions(tuple(names), {needs: _alternatives(needs, texts) for needs in every})
     bit = {tensor: 1 << n for n, tensor in enumerate(gradients)}
     known = {bit[tensor]: f"{asked}[{places[tensor]}]" for tensor in gradients}
     readers = {name: {bit[tensor]} for tensor, name in gradients.items()}

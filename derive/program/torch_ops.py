@@ -81,6 +81,7 @@ class TorchOp:
     said: str = ""
     """What its value is, with the words of its arguments: a name for it."""
     alias: Alias = Alias.ANY
+    results: int = 1
     view: bool = False
     free: bool = False
     light: bool = False
@@ -154,10 +155,12 @@ def _adds(name: str, source: int = 3, **named: Any) -> TorchOp:
     return _fresh(name, shape_rules.like, flop_rules.per_argument_element(source), **named)
 
 
-def _attends(name: str, shape: Callable[..., Any], flops: Flops, exact: tuple[int, ...]) -> TorchOp:
+def _attends(
+    name: str, results: int, shape: Callable[..., Any], flops: Flops, exact: tuple[int, ...]
+) -> TorchOp:
     """The last exact argument is the mask, which may be absent."""
     given = {"contracts": True, "fused": True, "exact": exact, "absent": ((exact[-1], 0),)}
-    return _fresh(name, shape, flops, alias=Alias.SEVERAL, **given)
+    return _fresh(name, shape, flops, alias=Alias.SEVERAL, results=results, **given)
 
 
 def _reduces(name: str, **named: Any) -> TorchOp:
@@ -174,7 +177,7 @@ def _multi_result(name: str, shape: Callable[..., Any], *absent: tuple[int, int]
             yield args[weight], elements(args[weight])
 
     given = name, shape, flop_rules.normalised
-    return TorchOp(*given, alias=Alias.SEVERAL, absent=absent, before=before)
+    return TorchOp(*given, alias=Alias.SEVERAL, results=3, absent=absent, before=before)
 
 
 def _each_of(name: str, over: str = "_") -> TorchOp:
@@ -313,9 +316,10 @@ _ROWS = (
     _multi_result("rt.native_batch_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
     _multi_result("rt.native_group_norm_backward", shape_rules.normalised(1, 3), (4, 1)),
     _multi_result("rt.native_instance_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
-    _attends("rt.attention", shape_rules.attended, flop_rules.attended, (3, 4)),
+    _attends("rt.attention", 2, shape_rules.attended, flop_rules.attended, (3, 4)),
     _attends(
-        *("rt.attention_backward", shape_rules.attended_gradients, flop_rules.attended_gradients),
+        *("rt.attention_backward", 3),
+        *(shape_rules.attended_gradients, flop_rules.attended_gradients),
         (5, 6, 7),
     ),
     _fresh("rt.nll_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),

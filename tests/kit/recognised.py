@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import partial
 
 import numpy as np
@@ -36,8 +37,8 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
         return made, None
     *body, _ = of_order(defined["backward"].body, first=False)
     backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
-    left = ("ctx.", "= None", "return (None,")
-    return made, [t for t in backward if not any(word in t for word in left)]
+    arguments = re.compile(r".*= ctx\.\w+$|.*= None$|return \(None,")
+    return made, [t.replace("ctx.", "") for t in backward if not arguments.match(t)]
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

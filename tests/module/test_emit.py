@@ -138,12 +138,11 @@ class _ScaledExp(Function):
     @staticmethod
     def backward(ctx, G_y, G_s):
         x, w = ctx.saved_tensors
-        eps = ctx.eps
         grad_x = grad_w = None
         e = torch.exp(x)
         if ctx.needs_input_grad[0]:
             part = G_y * w + G_s
-            grad_x = part * e * eps
+            grad_x = part * e * ctx.eps
         if ctx.needs_input_grad[1]:
             grad_w = G_y * e
         return grad_x, grad_w, None
@@ -246,8 +245,7 @@ class _PickSum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        x_shape = ctx.x_shape
-        grad_x = G.expand(x_shape)
+        grad_x = G.expand(ctx.x_shape)
         return grad_x
 
 

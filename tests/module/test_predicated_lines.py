@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from derive.module.predicated_lines import Fork, Item, any_of, fewest_lines, predicated
+from derive.module.predicated_lines import Fork, Item, any_of, fewest_lines, predicated, unpacked
 from derive.program.cse import Line
 from derive.program.merged_bodies import Segment
-from derive.program.torch_ir import Name
+from derive.program.torch_ir import FunctionCall, MethodCall, Name, Subscript, literal, text
 
 
 def items(*lines: str) -> list[Item]:
@@ -66,10 +66,39 @@ def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
     forks = Segment(line("a"), line("b")), Segment(line("c"), line("d"))
     segments = [forks[0], Segment(line("s"), line("s"), line("s")), forks[1]]
 
-    def text(given):
+    def shown(given):
         return [
             x for s in given for x in (["s"] if s.shared else ["if", *s.first, "else", *s.later])
         ]
 
-    assert len(fewest_lines(segments, text)) == 8
-    assert len(text(segments)) == 9
+    assert len(fewest_lines(segments, shown)) == 8
+    assert len(shown(segments)) == 9
+
+
+def results(*parts):
+    """The lines that read the results of a kernel, a number is the position of one."""
+    call = FunctionCall("rt.native_layer_norm", (Name("x"),))
+    lines = [Line("normed", call)]
+    for name, n, *cast in parts:
+        code = Subscript(Name("normed"), (literal(n),))
+        lines.append(Line(name, MethodCall(code, "to", (Name("dtype"),)) if cast else code))
+    return tuple((line, ()) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("parts", "lines"),
+    [
+        ([("y", 0), ("m", 1), ("r", 2)], ["y, m, r = {}"]),
+        ([("r", 2), ("y", 0, "cast")], ["y, _, r = {}", "y = y.to(dtype)"]),
+        ([("y", 0), ("z", 0)], ["normed = {}", "y = normed[0]", "z = normed[0]"]),
+    ],
+    ids=["all", "some", "one twice"],
+)
+def test_results_are_named_in_the_statement_of_their_call(parts, lines):
+    made = [f"{line.name} = {text(line.code)}" for line, _ in unpacked(results(*parts))]
+    assert made == [line.format("rt.native_layer_norm(x)") for line in lines]
+
+
+def test_results_that_are_read_elsewhere_keep_their_name():
+    body = results(("y", 0))
+    assert unpacked(body, results(("z", 1))) == body

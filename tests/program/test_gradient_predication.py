@@ -183,13 +183,15 @@ def of_chain(depth: int, taken: set[str]) -> Any:
     return conditions(list(zip(lines, needs, strict=True)), gradients, places, taken)
 
 
-def test_few_alternatives_are_written_out():
-    asked = of_chain(4, set())
-    assert asked.names == ()
-    asks = "ctx.needs_input_grad[{}]".format
-    assert asked.of[("v2", "v3", "v4")] == (asks(1), asks(2), asks(3))
-    assert asked.of[("v4",)] == (asks(3),)
-    assert asked.of[("v1", "v2", "v3", "v4")] == ()
+@pytest.mark.parametrize(("depth", "needs"), [(3, "ctx.needs_input_grad"), (4, "needs")])
+def test_few_alternatives_are_written_out(depth, needs):
+    asked = of_chain(depth, set())
+    assert asked.names == ((("needs", ("ctx.needs_input_grad",)),) if needs == "needs" else ())
+    names = [f"v{n}" for n in range(1, depth + 1)]
+    asks = [f"{needs}[{n}]" for n in range(depth)]
+    assert asked.of[tuple(names[1:])] == tuple(asks[1:])
+    assert asked.of[tuple(names[-1:])] == tuple(asks[-1:])
+    assert asked.of[tuple(names)] == ()
 
 
 def test_many_alternatives_have_names_made_from_one_another():

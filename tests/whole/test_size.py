@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_600,
+    "derive": 82_700,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -21,15 +21,15 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 5_900,
+    "derive/module": 6_000,
     "derive/notation": 7_800,
-    "derive/program": 7_400,
+    "derive/program": 7_500,
     "derive/reports": 1_200,
     "derive/show": 2_000,
     "derive/site": 1_400,
     "derive/tracing": 8_900,
     "templates": 1_700,
-    "tests": 65_300,
+    "tests": 65_700,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -152,7 +152,7 @@ def test_a_constant_branch_has_the_dtype_of_the_tensors():
     op = made("op f(x[n]; s=0.01) -> y\ny[n] = where(x[n] > 0, x[n], s*x[n])")
     code = source(op)
     assert "return torch.nn.functional.leaky_relu(x, s)" in code
-    assert "grad_x = rt.where(x > 0, G, s * G)" in code
+    assert "grad_x = rt.where(x > 0, G, ctx.s * G)" in code
     for dtype in (torch.float64, torch.bfloat16):
         x = torch.tensor([-1.0, 2.0], dtype=dtype, requires_grad=True)
         y = derive.load(op)(x)
