@@ -4,15 +4,33 @@
     total = Σₙ loss[n]
     average = total/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])
 
-Gradients, where G is the cotangent of loss:
+Gradients for reduction="mean", where G is the cotangent of average:
+
+    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
+    grad_weight[c] = −G/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·(average + input[n,c])
+
+Gradients for reduction="sum", where G is the cotangent of total:
+
+    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]
+    grad_weight[c] = −G·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,c]
+
+Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[c]
     grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,c]
 
-torch differentiates total and average.
+Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
-Tangents, where d_input is the tangent of input and d_weight is the tangent of
-weight:
+    d_average = −(average·Σₙ [target[n] ≠ ignore_index]·d_weight[target[n]] + Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]]))/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
+
+Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
+the tangent of weight:
+
+    d_total = −Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
+
+Tangents for reduction="none", where d_input is the tangent of input and d_weight is
+the tangent of weight:
 
     d_loss[n] = −[target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
 
@@ -28,14 +46,290 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _nll_loss_forward(input, target, weight, ignore_index):
+def _nll_loss_mean_forward(input, target, weight, ignore_index):
+    dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
-    return rt.nll_loss(input, target, weight, ignore_index, 1)
+    total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
+    target_differs = target != ignore_index
+    weight_at_masked_target = (
+        None
+        if weight is None
+        else weight.index_select(0, torch.where(target_differs, target, 0))
+    )
+    sum_of_masked_weight = (
+        target_differs.sum(dtype=input.dtype)
+        if weight is None
+        else torch.where(target_differs, weight_at_masked_target, 0).sum()
+    )
+    return (total / sum_of_masked_weight).to(dtype)
 
 
-class _NllLoss(Function):
+class _NllLossMean(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_nll_loss_forward)
+    forward = staticmethod(_nll_loss_mean_forward)
+
+    @staticmethod
+    def setup_context(ctx, inputs, average):
+        input, target, weight, ctx.ignore_index = inputs
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[2] else None,
+            target,
+            weight,
+            average if ctx.needs_input_grad[2] else None,
+        )
+
+    @staticmethod
+    def backward(ctx, G):
+        input, target, weight, average = ctx.saved_tensors
+        ignore_index = ctx.ignore_index
+        input_shape = ctx.input_shape
+        input, weight, average, G = rt.widened(input, weight, average, G)
+        grad_input = grad_weight = None
+        first_order = rt.unrecorded(G)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        if first_order:
+            sum_of_masked_weight = (
+                target_differs.sum(dtype=G.dtype)
+                if weight is None
+                else torch.where(
+                    target_differs, weight.index_select(0, masked_target), 0
+                ).sum()
+            )
+            if ctx.needs_input_grad[0]:
+                G_quotient = (G / sum_of_masked_weight).expand(target.shape)
+                grad_input = rt.nll_loss_backward(
+                    G_quotient, target, weight, ignore_index, 1, input_shape[1]
+                )
+            if ctx.needs_input_grad[2]:
+                minus_G = -G
+                minus_G_input = (
+                    minus_G
+                    / sum_of_masked_weight
+                    * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+                )
+                masked_minus_G_input = torch.where(target_differs, minus_G_input, 0)
+        else:
+            weight_at_masked_target = (
+                None if weight is None else weight.index_select(0, masked_target)
+            )
+            sum_of_masked_weight = (
+                target_differs.sum(dtype=G.dtype)
+                if weight is None
+                else torch.where(target_differs, weight_at_masked_target, 0).sum()
+            )
+            minus_G = -G
+            minus_G_quotient = minus_G / sum_of_masked_weight
+            spread_masked_target = masked_target.unsqueeze(1)
+            if ctx.needs_input_grad[0]:
+                masked_minus_G_weight = (
+                    torch.where(target_differs, minus_G_quotient, 0)
+                    if weight is None
+                    else torch.where(
+                        target_differs, minus_G_quotient * weight_at_masked_target, 0
+                    )
+                )
+                grad_input = G.new_zeros(input_shape).scatter_add(
+                    1, spread_masked_target, masked_minus_G_weight.unsqueeze(1)
+                )
+            if ctx.needs_input_grad[2]:
+                masked_minus_G_input = torch.where(
+                    target_differs,
+                    minus_G_quotient * input.gather(1, spread_masked_target).squeeze(1),
+                    0,
+                )
+        if ctx.needs_input_grad[2]:
+            masked_minus_G = torch.where(
+                target_differs, minus_G * average / sum_of_masked_weight, 0
+            )
+            grad_weight = (
+                G.new_zeros((input_shape[1],))
+                .index_add(0, masked_target, masked_minus_G)
+                .index_add(0, masked_target, masked_minus_G_input)
+            )
+        return grad_input, None, grad_weight, None
+
+
+def _nll_loss_mean_tangent(
+    input, target, weight, ignore_index, average, d_input, d_weight
+):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    given = rt.widened(input, weight, average, d_input, d_weight)
+    input, weight, average, d_input, d_weight = given
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    d_weight_at_masked_target = d_weight.index_select(0, masked_target)
+    weight_at_masked_target = weight.index_select(0, masked_target)
+    spread_masked_target = masked_target.unsqueeze(1)
+    average_d_weight = (
+        average * torch.where(target_differs, d_weight_at_masked_target, 0).sum()
+    )
+    d_input_weight = (
+        d_input.gather(1, spread_masked_target).squeeze(1) * weight_at_masked_target
+    )
+    d_weight_input = d_weight_at_masked_target * input.gather(
+        1, spread_masked_target
+    ).squeeze(1)
+    masked_d_input_weight = torch.where(
+        target_differs, d_input_weight + d_weight_input, 0
+    )
+    return -(average_d_weight + masked_d_input_weight.sum()) / torch.where(
+        target_differs.any(0),
+        torch.where(target_differs, weight_at_masked_target, 0).sum(),
+        1,
+    )
+
+
+class _NllLossMeanDual(_NllLossMean):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return rt.vmapped(_nll_loss_mean_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, average):
+        _NllLossMean.setup_context(ctx, inputs, average)
+        input, target, weight, _ = inputs
+        ctx.save_for_forward(input, target, weight, average)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
+        input, target, weight, average = rt.primals(ctx.saved_tensors)
+        ignore_index = ctx.ignore_index
+        with rt.in_forward_mode():
+            d_average = _nll_loss_mean_tangent(
+                input, target, weight, ignore_index, average, d_input, d_weight
+            )
+            return d_average.to(average.dtype)
+
+
+def _nll_loss_sum_forward(input, target, weight, ignore_index):
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
+
+
+class _NllLossSum(Function):
+    generate_vmap_rule = True
+    forward = staticmethod(_nll_loss_sum_forward)
+
+    @staticmethod
+    def setup_context(ctx, inputs, total):
+        input, target, weight, ctx.ignore_index = inputs
+        ctx.input_shape = input.shape
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[2] else None,
+            target,
+            weight if ctx.needs_input_grad[0] else None,
+        )
+
+    @staticmethod
+    def backward(ctx, G):
+        input, target, weight = ctx.saved_tensors
+        ignore_index = ctx.ignore_index
+        input_shape = ctx.input_shape
+        input, weight, G = rt.widened(input, weight, G)
+        grad_input = grad_weight = None
+        if rt.unrecorded(G):
+            if ctx.needs_input_grad[0]:
+                grad_input = rt.nll_loss_backward(
+                    G.expand(target.shape),
+                    target,
+                    weight,
+                    ignore_index,
+                    1,
+                    input_shape[1],
+                )
+            if ctx.needs_input_grad[2]:
+                target_differs = target != ignore_index
+                masked_target = torch.where(target_differs, target, 0)
+                input_at_masked_target = input.gather(
+                    1, masked_target.unsqueeze(1)
+                ).squeeze(1)
+                grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+                    0,
+                    masked_target,
+                    torch.where(target_differs, input_at_masked_target, 0),
+                )
+            return grad_input, None, grad_weight, None
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_masked_target = masked_target.unsqueeze(1)
+        minus_G = -G
+        if ctx.needs_input_grad[0]:
+            minus_G_weight = (
+                minus_G
+                if weight is None
+                else minus_G * weight.index_select(0, masked_target)
+            )
+            grad_input = G.new_zeros(input_shape).scatter_add(
+                1,
+                spread_masked_target,
+                torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
+            )
+        if ctx.needs_input_grad[2]:
+            input_at_masked_target = input.gather(1, spread_masked_target).squeeze(1)
+            grad_weight = minus_G * G.new_zeros((input_shape[1],)).index_add(
+                0, masked_target, torch.where(target_differs, input_at_masked_target, 0)
+            )
+        return grad_input, None, grad_weight, None
+
+
+def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight):
+    if weight is None:
+        weight = input.new_full((), 1).expand((input.shape[1],))
+    if d_weight is None:
+        d_weight = input.new_full((), 0).expand((input.shape[1],))
+    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    spread_masked_target = masked_target.unsqueeze(1)
+    d_input_at_masked_target = d_input.gather(1, spread_masked_target).squeeze(1)
+    d_input_weight = d_input_at_masked_target * weight.index_select(0, masked_target)
+    d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
+        1, spread_masked_target
+    ).squeeze(1)
+    return -torch.where(target_differs, d_input_weight + d_weight_input, 0).sum()
+
+
+class _NllLossSumDual(_NllLossSum):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, *given):
+        return rt.vmapped(_nll_loss_sum_forward, in_dims, given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, total):
+        _NllLossSum.setup_context(ctx, inputs, total)
+        input, target, weight, _ = inputs
+        ctx.save_for_forward(input, target, weight, total)
+
+    @staticmethod
+    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
+        input, target, weight, total = rt.primals(ctx.saved_tensors)
+        ignore_index = ctx.ignore_index
+        with rt.in_forward_mode():
+            d_total = _nll_loss_sum_tangent(
+                input, target, weight, ignore_index, d_input, d_weight
+            )
+            return d_total.to(total.dtype)
+
+
+def _nll_loss_none_forward(input, target, weight, ignore_index):
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
+    return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
+
+
+class _NllLossNone(Function):
+    generate_vmap_rule = True
+    forward = staticmethod(_nll_loss_none_forward)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -86,7 +380,7 @@ class _NllLoss(Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_tangent(input, target, weight, ignore_index, d_input, d_weight):
+def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weight):
     if weight is None:
         weight = input.new_full((), 1).expand((input.shape[1],))
     if d_weight is None:
@@ -103,16 +397,16 @@ def _nll_loss_tangent(input, target, weight, ignore_index, d_input, d_weight):
     return torch.where(target_differs, -(d_input_weight + d_weight_input), 0)
 
 
-class _NllLossDual(_NllLoss):
+class _NllLossNoneDual(_NllLossNone):
     generate_vmap_rule = False
 
     @staticmethod
     def vmap(info, in_dims, *given):
-        return rt.vmapped(_nll_loss_forward, in_dims, given)
+        return rt.vmapped(_nll_loss_none_forward, in_dims, given)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
-        _NllLoss.setup_context(ctx, inputs, loss)
+        _NllLossNone.setup_context(ctx, inputs, loss)
         input, target, weight, _ = inputs
         ctx.save_for_forward(input, target, weight, loss)
 
@@ -121,32 +415,17 @@ class _NllLossDual(_NllLoss):
         input, target, weight, loss = rt.primals(ctx.saved_tensors)
         ignore_index = ctx.ignore_index
         with rt.in_forward_mode():
-            d_loss = _nll_loss_tangent(
+            d_loss = _nll_loss_none_tangent(
                 input, target, weight, ignore_index, d_input, d_weight
             )
             return d_loss.to(loss.dtype)
 
 
-def _nll_loss_reduced(loss, target, weight, ignore_index, reduction):
-    if reduction == "none":
-        return loss
-    if reduction == "sum":
-        return loss.sum()
-    total = loss.sum()
-    weight_at = (
-        None
-        if weight is None
-        else rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0))
-    )
-    sum_of_weight_at = (
-        (target != ignore_index).sum(dtype=loss.dtype)
-        if weight is None
-        else torch.where(target != ignore_index, weight_at, 0).sum()
-    )
-    return total / sum_of_weight_at
-
-
-_OPTIONS = "mean", "sum", "none"
+_OPTIONS = {
+    "mean": (_NllLossMean, _NllLossMeanDual, _nll_loss_mean_forward),
+    "sum": (_NllLossSum, _NllLossSumDual, _nll_loss_sum_forward),
+    "none": (_NllLossNone, _NllLossNoneDual, _nll_loss_none_forward),
+}
 
 
 def nll_loss(
@@ -179,19 +458,11 @@ def nll_loss(
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
         raise rt.explained("nll_loss", signature, input, target, weight, reduction)
+    function, dual, forward = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
-    dtype = (
-        rt.autocast_float32(input, weight)
-        if reduction != "none"
-        else rt.promoted(input, weight)
-    )
-    if weight is not None:
-        weight = weight.to(torch.promote_types(dtype, torch.float32))
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        loss = _NllLossDual.apply(input, target, weight, ignore_index)
-    elif not torch.is_grad_enabled() or rt.forward_mode():
-        loss = _nll_loss_forward(input, target, weight, ignore_index)
-    else:
-        loss = rt.apply(_NllLoss, input, target, weight, ignore_index)
-    return _nll_loss_reduced(loss, target, weight, ignore_index, reduction).to(dtype)
+        return dual.apply(input, target, weight, ignore_index)
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return forward(input, target, weight, ignore_index)
+    return rt.apply(function, input, target, weight, ignore_index)

@@ -28,7 +28,6 @@ from derive.algebra.expr import (
     Rel,
     Size,
     Where,
-    tensors,
     walk,
 )
 from derive.module.pretty_printer import assigned, formatted_statement, indented
@@ -96,37 +95,15 @@ def _is_rational(e: Expr) -> bool:
     return isinstance(e, Rel | And | Or | Not)
 
 
-def _multiplies_terms(e: Expr) -> bool:
-    """True if terms of a rational expression are multiplied, and not only their sums."""
-    match e:
-        case Mul(factors):
-            return len(list(filter(tensors, factors))) > 1 and any(map(_has_terms, factors))
-        case Pow(base):
-            return _has_terms(base)
-    return False
-
-
-def _has_terms(e: Expr) -> bool:
-    """True if the expression has elements of a tensor that are not summed."""
-    match e:
-        case Access(_, positions):
-            return bool(positions)
-        case Reduce():
-            return False
-    return any(map(_has_terms, e.parts()))
-
-
 def outside(split: CommonOutput, common: Program, others: Mapping[str, Program]) -> Outside | None:
     """Return the options as lines around the program.
 
-    None if autocast would change them; and if torch would keep terms for the gradients of inputs
+    None if autocast would change them; and if torch would keep tensors for the gradients of inputs
     that they read, where the program keeps inputs and outputs alone.
     """
     bodies = [p.forward for p in others.values()]
     read = {name for lines in bodies for line in lines for name in names_in(line.code)}
-    equations = [e for rest in split.others.values() for e in rest.equations]
-    terms = any(_multiplies_terms(part) for e in equations for part in walk(e.body))
-    keeps = terms and read.intersection(common.differentiable) and not common.statistics
+    keeps = read.intersection(common.differentiable) and not common.statistics
     if common.rearranges or keeps or not all(map(_is_in_float32, bodies)):
         return None
     (name,) = common.outputs
