@@ -23,8 +23,8 @@ from derive.notation import operation
 from derive.notation.split import as_given
 from derive.notation.text_form import operation_of, operations_of
 from derive.notation.unparse import written
-from derive.show.formula import equation, sides
-from derive.show.typeset import in_display
+from derive.show.formula import equation
+from derive.show.line_breaks import in_display
 
 if TYPE_CHECKING:
     from sympy import Basic
@@ -100,7 +100,9 @@ class Operation(operation.Operation):
         return f"Operation({self.name!r}, ({inputs}) -> {', '.join(self.outputs)})"
 
     def _repr_latex_(self) -> str:
-        return in_display(sides(e.name, e.axes, e.body, "latex") for e in self._as_given())
+        return in_display((e.name, e.axes, e.body) for e in self._as_given())
+
+    _repr_markdown_ = _repr_latex_
 
     def _repr_html_(self) -> str:
         formulas = (equation(e.name, e.axes, e.body, "mathml") for e in self._as_given())

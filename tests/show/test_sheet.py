@@ -18,6 +18,7 @@ COMMANDS = set(
     r"\frac \sqrt \sum \prod \left \right \begin \end \text \mathrm \operatorname \operatorname* "
     r"\partial \delta \pi \infty \le \ge \ne \land \lor \lnot \lfloor \rfloor \sigma \psi "
     r"\exp \log \sin \cos \tan \sinh \cosh \tanh \arcsin \arccos \arctan \max \min \item "
+    r"\quad \qquad \cdot \substack \bigl \bigr \biggl \biggr "
     r"\paragraph \alpha \beta \gamma \epsilon \mu \rho \lambda \theta \phi".split()
 )
 
