@@ -37,7 +37,9 @@ def answer(asked: str) -> str:
     except DeriveError as error:
         found = _refused(error)
     except RecursionError:
-        found = {"ok": False, "message": "the formula is nested too deeply for a browser"}
+        found = _refused(DeriveError("the formula is nested too deeply for a browser"))
+    except Exception as error:
+        found = _refused(DeriveError(f"{type(error).__name__}: {error}; please report this text"))
     return json.dumps(found)
 
 
@@ -79,18 +81,19 @@ def _formulas(op: Operation, d: Derivation | Tangents) -> str:
     if isinstance(d, Derivation):
         style = style_of(op, d)
         symbols = [symbol(style, name, output) for output, name in d.cotangents]
-        groups: Sequence[tuple[str, Sequence[Any]]] = (
-            ("", d.equations),
-            ("where", d.definitions),
-            ("gradients", d.shown),
+        groups: Sequence[tuple[Sequence[str], Sequence[Any]]] = (
+            ((), d.equations),
+            (("where",), d.definitions),
+            (("gradients", *symbols), d.shown),
         )
         steps = [
             (f.name, [step(s, style, False) for s in f.steps])
             for f in (*d.adjoints, *d.gradients.values())
             if f.steps
         ]
-        math = [(word, aligned(sides_of(f, style) for f in rows)) for word, rows in groups if rows]
-        view = {"math": math, "symbols": symbols, "steps": steps, "html": ""}
+        shown = [(words, [sides_of(f, style) for f in rows]) for words, rows in groups if rows]
+        math = [(words, aligned(rows)) for words, rows in shown]
+        view = {"math": math, "steps": steps, "html": ""}
     else:
-        view = {"math": [], "symbols": [], "steps": [], "html": d._repr_html_()}
+        view = {"math": [], "steps": [], "html": d._repr_html_()}
     return environment(escapes=True).get_template("site/answer.html.jinja").render(view=view)

@@ -33,6 +33,10 @@ _MARKED = 0.25
 """Fraction of drawn integers that are a marker, such as -100."""
 
 
+class Differs(DeriveError):
+    """What was read has other values or gradients than the function."""
+
+
 def check(
     op: Operation,
     functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
@@ -101,7 +105,7 @@ def _held(
                 f"the function takes another branch where {asked} is false: {differs}"
             )
         if differs:
-            raise DeriveError(f"the spec differs from the function: {differs}\n{op}")
+            raise Differs(f"the spec differs from the function: {differs}\n{op}")
         held += 1
     if held < _ENOUGH and large:
         raise DeriveError(
