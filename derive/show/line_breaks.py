@@ -193,12 +193,15 @@ Parts = tuple[str, Sequence[Expr], Expr]
 
 def aligned(equations: Iterable[Parts], environment: str = "align*") -> str:
     """Return equations below one another at the equals sign, in lines that fit a page."""
-    every = list(equations)
-    lefts = [width(equation_lines(*e)[0]) for e in every]
+    given = list(equations)
+    found = [equation_lines(*e) for e in given]
+    longest = max(width(left) for left, _ in found)
     rows = []
-    for e, left in zip(every, lefts, strict=True):
-        side, lines = equation_lines(*e, PAGE - (max(lefts) - left))
-        rows += [f"  {side} &= {lines[0]}", *(f"  &{line}" for line in lines[1:])]
+    for e, (left, lines) in zip(given, found, strict=True):
+        room = PAGE - (longest - width(left))
+        if len(lines) > 1 or longest + _WIDTHS["="] + width(lines[0]) > PAGE:
+            _, lines = equation_lines(*e, room)
+        rows += [f"  {left} &= {lines[0]}", *(f"  &{line}" for line in lines[1:])]
     text = " \\\\\n".join(rows)
     return f"\\begin{{{environment}}}\n{text}\n\\end{{{environment}}}"
 

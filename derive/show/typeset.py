@@ -18,7 +18,15 @@ GREEK = dict(
     )
 )
 
-GREEK_LETTERS = {letter: name for name, letter in GREEK.items()}
+_CAPITALS = dict(
+    zip(
+        "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+        "ΓΔΘΛΞΠΣΥΦΨΩ",
+        strict=True,
+    )
+)
+_LETTERS = {letter: name for name, letter in (GREEK | _CAPITALS).items()}
+"""The commands of Greek letters."""
 
 
 class Style:
@@ -147,19 +155,19 @@ class Latex(Style):
     def name(self, name: str) -> str:
         bare = name.rstrip("'")
         primes = name[len(bare) :]
-        if bare.startswith("Σ"):
+        if bare.startswith("Σ[") and "] " in bare:
             letters, _, summed = name.removeprefix("Σ[").partition("] ")
             own = [self.group(x[1:]) if x.startswith("*") else x for x in letters.split(",")]
             return self.prefix(self.operator("sum", own, None), self.name(summed))
         if bare.startswith("∂"):
             above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
             return self.fraction(rf"\partial {above}", rf"\partial {below}")
-        letter = GREEK_LETTERS.get(bare, bare)
-        if letter in GREEK:
+        letter = _LETTERS.get(bare, bare if bare in GREEK else "")
+        if letter:
             return f"\\{letter}{primes}"
         if not bare.isascii():
             return _command("text", "".join(_in_text(c) for c in bare)) + primes
-        return (bare if len(bare) == 1 and bare != "_" else _command("mathrm", bare)) + primes
+        return (bare if len(bare) == 1 else _command("mathrm", bare)) + primes
 
     def group(self, letter: str) -> str:
         return r"{*}" + letter
@@ -237,9 +245,9 @@ def _in_text(letter: str) -> str:
     """Return a letter or sign as text in LaTeX."""
     if letter in _SPECIAL:
         return _SPECIAL[letter]
-    if letter in GREEK_LETTERS:
-        return rf"$\{GREEK_LETTERS[letter]}$"
-    return f"${_SIGNS[letter].strip()}$" if letter in _SIGNS else letter
+    if letter in _SIGNS:
+        return f"${_SIGNS[letter].strip()}$"
+    return rf"$\{_LETTERS[letter]}$" if letter in _LETTERS else letter
 
 
 _SPECIAL = {
@@ -247,7 +255,7 @@ _SPECIAL = {
     **{"{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"},
     **{"^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$", "|": "$|$"},
     **{"−": "$-$", "·": r"$\cdot$", "√": r"$\surd$", "…": r"\ldots{}", "×": r"$\times$"},
-    **{"⌊": r"$\lfloor$", "⌋": r"$\rfloor$", "Π": r"$\prod$", "∧": r"$\land$"},
+    **{"⌊": r"$\lfloor$", "⌋": r"$\rfloor$", "∧": r"$\land$"},
 }
 _SIGNS = {
     **{"Σ": r"\sum ", "δ": r"\delta ", "∂": r"\partial ", "π": r"\pi ", "∞": r"\infty "},
