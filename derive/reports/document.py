@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -10,6 +9,7 @@ from textwrap import indent
 
 from derive.reports.formula import DerivationStep, Formula
 from derive.show.line_breaks import aligned, in_display
+from derive.show.tables import in_markdown
 from derive.show.typeset import identity_in_latex, name_in_latex, plain
 
 
@@ -121,20 +121,16 @@ def _numbered_steps(steps: Sequence[DerivationStep]) -> str:
 
 def as_markdown(s: Document) -> str:
     """Return the document as Markdown, with formulas between dollar signs."""
-    parts = [f"## {_escaped(s.title)}", _mathematics(s.equations)]
+    parts = [f"## {in_markdown(s.title)}", _mathematics(s.equations)]
     if s.named:
         parts += ["where", _mathematics(s.named)]
     heading = ", ".join([s.heading, *(_in_latex(*symbol) for symbol in s.symbols)])
-    parts += [heading, _mathematics(s.results), _escaped(s.foot)]
+    parts += [heading, _mathematics(s.results), in_markdown(s.foot)]
     if s.rewritten:
         parts += ["### equations in a stable form", *_listed_steps(s.rewritten)]
     for formula in s.results if s.has_steps else ():
-        parts += [f"### steps of {_escaped(formula.name)}", *_listed_steps(formula.steps)]
+        parts += [f"### steps of {in_markdown(formula.name)}", *_listed_steps(formula.steps)]
     return "\n\n".join(filter(None, parts))
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_<\[\]$])", r"\\\1", text)
 
 
 def _mathematics(formulas: Sequence[Formula]) -> str:
@@ -144,7 +140,7 @@ def _mathematics(formulas: Sequence[Formula]) -> str:
 def _listed_steps(steps: Sequence[DerivationStep]) -> Iterable[str]:
     for n, step in enumerate(steps, 1):
         number = f"{n}. "
-        text = f"{_escaped(step.rule)}: ${identity_in_latex(step.states)}$"
+        text = f"{in_markdown(step.rule)}: ${identity_in_latex(step.states)}$"
         yield number + indent(f"{text}\n\n{in_display([step.parts])}", " " * len(number)).lstrip()
 
 

@@ -23,6 +23,7 @@ from derive.program.program import Program
 from derive.program.torch_ir import text
 from derive.show.formula import equation, sides
 from derive.show.line_breaks import Parts, in_display
+from derive.show.tables import in_markdown
 from derive.show.typeset import identity_in_latex
 
 
@@ -60,7 +61,9 @@ class DerivationStep:
         return in_display([self.parts])
 
     def _repr_markdown_(self) -> str:
-        return f"{self.rule}: ${identity_in_latex(self.states)}$\n\n{self._repr_latex_()}"
+        return (
+            f"{in_markdown(self.rule)}: ${identity_in_latex(self.states)}$\n\n{self._repr_latex_()}"
+        )
 
     def _repr_html_(self) -> str:
         formula = equation(*self.parts, "mathml")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib.resources import files
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from kit.command import derive
+from kit.tex import needs_tex, typeset
 from markdown_it import MarkdownIt
 
 from derive import catalog, derivation, parse
@@ -37,7 +36,7 @@ def test_markdown_has_every_formula_and_step(name):
     blocks = re.findall(r"\$\$\n(.*?)\n\$\$", text, re.DOTALL)
     assert len(blocks) == len(steps) + sum(2 + bool(d.step_definitions) for d in made)
     assert sum(token.type == "list_item_open" for token in tokens) == len(steps)
-    headings = [b.content for a, b in zip(tokens, tokens[1:], strict=False) if a.tag == "h3"]
+    headings = [b.content for a, b in pairwise(tokens) if a.tag == "h3"]
     told = [f"steps of {f.name}".replace("_", r"\_") for f in every]
     assert [h for h in headings if h.startswith("steps")] == told
 
@@ -117,21 +116,6 @@ def test_another_answer_is_refused(schema, answers):
 
 
 # ------------------------------------------------------------------------------------------ article
-
-TEX = shutil.which("pdflatex")
-needs_tex = pytest.mark.skipif(
-    TEX is None, reason="no pdflatex: apt-get install texlive-latex-base (50 MB)"
-)
-
-
-def typeset(text: str, folder: Path) -> str:
-    """The log of pdflatex, which succeeds."""
-    (folder / "article.tex").write_text(text, encoding="utf-8")
-    command = [TEX, "-interaction=batchmode", "-halt-on-error", "article.tex"]
-    done = subprocess.run(command, cwd=folder, capture_output=True)
-    log = (folder / "article.log").read_text(encoding="latin-1")
-    assert done.returncode == 0, log[-3000:]
-    return log
 
 
 @needs_tex
