@@ -230,7 +230,8 @@ def name_in_latex(name: str) -> str:
 def plain(text: str) -> str:
     """Return text outside formulas, names and signs in it included, for LaTeX."""
     parts = re.split(rf"([{''.join(_LOW)}]+|[{''.join(_HIGH)}]+)", text)
-    return "".join(_script(part) or "".join(map(_in_text, part)) for part in parts)
+    found = "".join(_script(part) or "".join(map(_in_text, part)) for part in parts)
+    return re.sub(r"(?<!\\)\$\$", " ", found)
 
 
 def _script(text: str) -> str:
