@@ -243,7 +243,7 @@ class _Ruler:
     """Reads a formula from left to right, and adds widths."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = _WORD.findall(text)
+        self.tokens: list[str] = _WORD.findall(text)
         self.at = 0
 
     def take(self) -> str:

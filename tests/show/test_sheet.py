@@ -123,3 +123,10 @@ def test_tangents_are_told_as_gradients_are(name):
     assert "the tangent of" in str(made)
     ElementTree.fromstring(f"<div>{made._repr_html_()}</div>")
     assert repr(made).startswith(f"Tangents('{name}'")
+
+
+def test_a_letter_that_is_bound_within_its_own_axis_is_printed_with_a_prime():
+    op = parse("op f(x[l], w[l]) -> y\ny[u] = concat[u](x[u], softmax[u](w[u]))")
+    text = derivation(op).text(steps=True)
+    assert "#" not in text
+    assert "[u′]" in text
