@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from derive.show.tables import Note, Table, Tabular
 
 _LINES = 12
 """Up to this many derived formulas are printed in full."""
@@ -30,10 +33,18 @@ class InputVerdict:
             return "wrong"
         return "fragile" if self.fragile else "constant" if self.constant else "right"
 
+    @property
+    def findings(self) -> tuple[tuple[str, str], ...]:
+        """What is wrong, what is fragile, and why it is constant, as far as there is any."""
+        parts = (("wrong", self.wrong), ("fragile", self.fragile), ("constant", self.constant))
+        return tuple((kind, text) for kind, text in parts if text)
+
 
 @dataclass(frozen=True)
-class Report:
+class Report(Tabular):
     """The verdict on a Function; ``str`` names each input and each mistake.
+
+    A notebook shows the inputs as a table.
 
     - wrong: silently other numbers at the structure of the examples.
     - fragile: an error, or other numbers at sizes or values that no example has.
@@ -77,21 +88,37 @@ class Report:
         lines = [f"{self.name}: {self.verdict}"]
         width = max((len(row.input) for row in self.rows), default=0)
         for row in self.rows:
-            parts = (("wrong", row.wrong), ("fragile", row.fragile), ("constant", row.constant))
-            told = "; ".join(f"{kind}: {text}" for kind, text in parts if text) or row.verdict
+            told = "; ".join(f"{kind}: {text}" for kind, text in row.findings) or row.verdict
             lines.append(f"  {row.input:<{width}}  {told}")
         lines += [f"  fragile: {text}" for text in self.fragile]
-        if self.counterexample and not self.right:
-            lines += ["smallest counterexample", *_indented(self.counterexample)]
-        if self.formulas and not self.right:
-            lines += ["derived", *self._derived(full)]
-        if self.written and not self.right:
-            lines += ["written", *(f"  {text}" for text in self.written)]
-        if self.remarks:
-            lines += ["remarks", *(f"  {text}" for text in self.remarks)]
+        for heading, notes in self._notes(full):
+            lines += [heading, *(f"  {line}" for line in notes)]
         if self.judged:
             lines.append(f"judged: {', '.join(self.judged)}")
         return "\n".join(lines)
+
+    def table(self) -> Table:
+        """Return a row for each input: its verdict, and what is wrong with it."""
+        rows = [
+            (row.input, row.verdict, "; ".join(text for _, text in row.findings))
+            for row in self.rows
+        ]
+        rows += [("", "fragile", text) for text in self.fragile]
+        notes = [*self._notes(False)]
+        notes += [(f"judged: {', '.join(self.judged)}", ())] if self.judged else []
+        head = ("input", "verdict", "finding")
+        return Table(f"{self.name}: {self.verdict}", head, rows, notes)
+
+    def _notes(self, full: bool) -> Iterator[Note]:
+        """Yield what is told below the inputs."""
+        if self.counterexample and not self.right:
+            yield "smallest counterexample", self.counterexample.splitlines()
+        if self.formulas and not self.right:
+            yield "derived", self._derived(full)
+        if self.written and not self.right:
+            yield "written", self.written
+        if self.remarks:
+            yield "remarks", self.remarks
 
     def _derived(self, full: bool) -> list[str]:
         """Return the formulas; if there are many, only those of wrong gradients."""
@@ -102,8 +129,4 @@ class Report:
             shown = tuple(f for f in shown if f.startswith(wrong))
             left = len(self.formulas) - len(shown)
             shown += (f".. {left} more lines: --full shows them",)
-        return [f"  {text}" for text in shown]
-
-
-def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]
+        return [*shown]

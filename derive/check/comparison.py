@@ -19,6 +19,7 @@ from derive.errors import DeriveError
 from derive.joint import value_and_grad
 from derive.memory import loaded
 from derive.notation.operation import Choice, KeepDim, Operation, options
+from derive.show.tables import Table, Tabular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +52,7 @@ class GradientComparison:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """A comparison of gradients: one row per gradient. ``print`` shows it as a table.
 
     ``exact``, ``approximate`` and ``maxdiff`` summarize all rows. `compare` and `compare_gradients`
@@ -84,6 +85,11 @@ class Comparison:
     def __str__(self) -> str:
         width = max([_WIDTH, *(len(row.name) for row in self.rows)])
         return "\n".join(row.text(width) for row in self.rows)
+
+    def table(self) -> Table:
+        """Return a row for each gradient, with the columns of the text."""
+        rows = [(r.name, str(r.exact), str(r.approximate), f"{r.maxdiff:.3g}") for r in self.rows]
+        return Table("", ("gradient", "exact", "approximate", "maxdiff"), rows)
 
 
 def compare(

@@ -64,6 +64,8 @@ class Format(StrEnum):
 
     unicode = "unicode"
     latex = "latex"
+    tex = "tex"
+    markdown = "markdown"
     json = "json"
     code = "code"
 
@@ -309,6 +311,12 @@ def _print_derivations(
         print_json([as_json(op, d, steps) for d in found])
     elif format_ is Format.latex:
         print_pages("\n\n".join(d.latex(steps) for d in found) + "\n")
+    elif format_ is Format.tex:
+        from derive.reports.document import as_article
+
+        print_pages(as_article(d.document(steps) for d in found) + "\n")
+    elif format_ is Format.markdown:
+        print_pages("\n\n".join(d.markdown(steps) for d in found) + "\n")
     else:
         print_pages("\n\n".join(d.text(steps) for d in found) + "\n")
 

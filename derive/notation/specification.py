@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from errno import ELOOP
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
@@ -23,8 +22,8 @@ from derive.notation import operation
 from derive.notation.split import as_given
 from derive.notation.text_form import operation_of, operations_of
 from derive.notation.unparse import written
-from derive.show.formula import equation, sides
-from derive.show.typeset import in_display
+from derive.show.formula import equation
+from derive.show.line_breaks import Parts, in_display
 
 if TYPE_CHECKING:
     from sympy import Basic
@@ -100,15 +99,15 @@ class Operation(operation.Operation):
         return f"Operation({self.name!r}, ({inputs}) -> {', '.join(self.outputs)})"
 
     def _repr_latex_(self) -> str:
-        return in_display(sides(e.name, e.axes, e.body, "latex") for e in self._as_given())
+        return in_display(self._as_given())
+
+    _repr_markdown_ = _repr_latex_
 
     def _repr_html_(self) -> str:
-        formulas = (equation(e.name, e.axes, e.body, "mathml") for e in self._as_given())
-        return "\n".join(f"<div>{formula}</div>" for formula in formulas)
+        return "\n".join(f"<div>{equation(*e, 'mathml')}</div>" for e in self._as_given())
 
-    def _as_given(self) -> Iterator[operation.Equation]:
-        for e in self.equations:
-            yield replace(e, body=as_given(self, e.body))
+    def _as_given(self) -> Iterator[Parts]:
+        return ((e.name, e.axes, as_given(self, e.body)) for e in self.equations)
 
 
 def parse(text: str) -> Operation:

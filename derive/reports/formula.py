@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import ndiff
 from functools import cached_property
+from html import escape
 from typing import Any
 
 from derive.algebra.expr import Expr, Guard, Reduce, Where
@@ -21,6 +22,9 @@ from derive.program.cse import Line
 from derive.program.program import Program
 from derive.program.torch_ir import text
 from derive.show.formula import equation, sides
+from derive.show.line_breaks import Parts, in_display
+from derive.show.tables import in_markdown
+from derive.show.typeset import identity_in_latex
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,6 +51,23 @@ class DerivationStep:
 
     def __repr__(self) -> str:
         return f"DerivationStep({self.rule!r}, {self.text()!r})"
+
+    @property
+    def parts(self) -> Parts:
+        """Name, axes and expression after the step."""
+        return self.name, self.axes, self.after
+
+    def _repr_latex_(self) -> str:
+        return in_display([self.parts])
+
+    def _repr_markdown_(self) -> str:
+        return (
+            f"{in_markdown(self.rule)}: ${identity_in_latex(self.states)}$\n\n{self._repr_latex_()}"
+        )
+
+    def _repr_html_(self) -> str:
+        formula = equation(*self.parts, "mathml")
+        return f"<p>{escape(self.rule)}: {escape(self.states)}</p>\n<div>{formula}</div>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,6 +108,14 @@ class Formula:
 
     def _repr_html_(self) -> str:
         return self.mathml()
+
+    def _repr_markdown_(self) -> str:
+        return self._repr_latex_()
+
+    @property
+    def parts(self) -> Parts:
+        """Name, axes and body."""
+        return self.name, self.axes, self.body
 
     def latex(self) -> str:
         """Return the equation in LaTeX."""

@@ -2,115 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 
 from derive.cost.costs import Costs
+from derive.reports.document import (
+    Document,
+    as_article,
+    as_html,
+    as_latex,
+    as_markdown,
+    as_text,
+    titled,
+)
 from derive.reports.formula import DerivationStep, Formula
-from derive.show.typeset import aligned, identity_in_latex, in_display, name_in_latex, plain
-
-# ----------------------------------------------------------------------------------------- document
-# Documents of formulas as text, LaTeX and HTML: equations first, then derived formulas.
-
-
-@dataclass(frozen=True)
-class Document:
-    """The content of a document, in order; the steps are empty unless requested."""
-
-    title: str
-    equations: Sequence[Formula]
-    named: Sequence[Formula]
-    """Definitions introduced by the engine."""
-    heading: str
-    symbols: Sequence[tuple[str, str, str]]
-    """Symbols after the heading: (symbol, relation, meaning), the relation = or words."""
-    results: Sequence[Formula]
-    foot: str = ""
-    has_steps: bool = False
-    rewritten: Sequence[DerivationStep] = ()
-    recognised: Sequence[tuple[str, str, str]] = ()
-
-
-def titled(name: str, option: str | None) -> str:
-    """Return the name of an operation, with the option of its choice in parentheses."""
-    return name if option is None else f"{name} ({option})"
-
-
-def as_text(s: Document) -> str:
-    """Return the document as text, one formula a line."""
-    lines = [s.title, "", *(f"  {f}" for f in s.equations)]
-    if s.named:
-        lines += ["", "where", *(f"  {f}" for f in s.named)]
-    lines += ["", _sheet_heading(s), *(f"  {f}" for f in s.results)]
-    lines += ["", s.foot] if s.foot else []
-    if s.rewritten:
-        lines += ["", "equations in a stable form"]
-    for step in s.rewritten:
-        lines += [f"  {step.states}", f"     {step.text()}"]
-    for formula in s.results if s.has_steps else ():
-        lines += ["", f"steps of {formula.name}"]
-        for n, step in enumerate(formula.steps, 1):
-            lines += [f"  {n}. {step.rule}: {step.states}", f"     {step.text()}"]
-    if s.recognised:
-        lines += ["", "patterns of the code"]
-    lines += [f"  {name}: {pattern}: {states}" for name, pattern, states in s.recognised]
-    return "\n".join(lines)
-
-
-def as_latex(s: Document) -> str:
-    """Return the body of a LaTeX document that uses amsmath."""
-    parts = [rf"\paragraph{{{plain(s.title)}}}", _display(s.equations)]
-    if s.named:
-        parts += ["where", _display(s.named)]
-    heading = ", ".join([s.heading, *(_in_latex(*symbol) for symbol in s.symbols)])
-    parts += [heading, _display(s.results), plain(s.foot)]
-    if s.rewritten:
-        parts += ["equations in a stable form", _numbered_steps(s.rewritten)]
-    for formula in s.results if s.has_steps else ():
-        parts += [f"steps of {plain(formula.name)}", _numbered_steps(formula.steps)]
-    return "\n\n".join(filter(None, parts))
-
-
-def as_html(s: Document) -> str:
-    """Return headings, and formulas in MathML."""
-    parts = [f"<h4>{escape(s.title)}</h4>", *_mathml(s.equations)]
-    if s.named:
-        parts += ["<p>where</p>", *_mathml(s.named)]
-    parts += [f"<p>{escape(_sheet_heading(s))}</p>", *_mathml(s.results)]
-    return "\n".join([*parts, *([f"<p>{escape(s.foot)}</p>"] if s.foot else [])])
-
-
-def _sheet_heading(s: Document) -> str:
-    return ", ".join([s.heading, *(" ".join(symbol) for symbol in s.symbols)])
-
-
-def _in_latex(symbol: str, relation: str, what: str) -> str:
-    name, meaning = name_in_latex(symbol), name_in_latex(what)
-    return f"${name} = {meaning}$" if relation == "=" else f"${name}$ {relation} ${meaning}$"
-
-
-def _display(formulas: Sequence[Formula]) -> str:
-    return aligned(f.sides("latex") for f in formulas) if formulas else ""
-
-
-def _numbered_steps(steps: Sequence[DerivationStep]) -> str:
-    """Return the steps of a formula as a numbered list."""
-    items = [
-        rf"  \item {plain(step.rule)}: ${identity_in_latex(step.states)}$"
-        f"\n    \\[ {step.text('latex')} \\]"
-        for step in steps
-    ]
-    return "\n".join([r"\begin{enumerate}", *items, r"\end{enumerate}"]) if items else ""
-
-
-def _mathml(formulas: Iterable[Formula]) -> Iterator[str]:
-    for f in formulas:
-        yield f"<div>{f.mathml()}</div>"
-
-
-# ------------------------------------------------------------------------------------------- result
+from derive.show.line_breaks import in_display
 
 
 @dataclass(frozen=True)
@@ -178,7 +85,7 @@ Told = Callable[[], tuple[tuple[DerivationStep, ...], tuple[Formula, ...]]]
 
 
 class _Printed:
-    """What a result of formulas and their steps prints: text, LaTeX and HTML."""
+    """What a result of formulas and their steps prints: text, LaTeX, Markdown and HTML."""
 
     told: Told
 
@@ -195,17 +102,33 @@ class _Printed:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return as_html(self._sheet(False))
+        return as_html(self.document(False))
+
+    def _repr_latex_(self) -> str:
+        sheet = self.document(False)
+        return in_display(f.parts for f in (*sheet.equations, *sheet.named, *sheet.results))
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown()
 
     def text(self, steps: bool = False) -> str:
         """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
-        return as_text(self._sheet(steps))
+        return as_text(self.document(steps))
 
     def latex(self, steps: bool = False) -> str:
         """Return the same as the body of a LaTeX document with amsmath."""
-        return as_latex(self._sheet(steps))
+        return as_latex(self.document(steps))
 
-    def _sheet(self, steps: bool) -> Document:
+    def article(self, steps: bool = False) -> str:
+        """Return the same as a whole LaTeX article; any LaTeX has the packages that it uses."""
+        return as_article([self.document(steps)])
+
+    def markdown(self, steps: bool = False) -> str:
+        """Return the same as Markdown with mathematics in dollar signs."""
+        return as_markdown(self.document(steps))
+
+    def document(self, steps: bool) -> Document:
+        """Return the formulas, and with ``steps`` their steps, in the order of a document."""
         raise NotImplementedError
 
 
@@ -246,7 +169,7 @@ class Tangents(_Printed, Mapping[str, Formula]):
         option = "" if self.option is None else f", {self.option!r}"
         return f"Tangents({self.name!r}{option}, of: {', '.join(self)})"
 
-    def _sheet(self, steps: bool) -> Document:
+    def document(self, steps: bool) -> Document:
         moves = bool(self.formulas)
         return Document(
             title=titled(self.name, self.option),
@@ -312,11 +235,7 @@ class Derivation(_Printed, Formulas):
         option = "" if self.option is None else f", {self.option!r}"
         return f"Derivation({self.name!r}{option}, gradients: {', '.join(self.gradients)})"
 
-    def _repr_latex_(self) -> str:
-        every = (*self.equations, *self.definitions, *self.shown)
-        return in_display(f.sides("latex") for f in every)
-
-    def _sheet(self, steps: bool) -> Document:
+    def document(self, steps: bool) -> Document:
         saved = ", ".join(self.saved) or "nothing"
         cost = f"{self.cost.operations} operations, {self.cost.contractions} contractions"
         return Document(

@@ -112,7 +112,7 @@ def _is_machine(index: ex.Index) -> bool:
 
 def _unused_letter(index: ex.Index, taken: Container[str]) -> ex.Index:
     """Rename an index to its own letter, or its extent's, with primes until it is new."""
-    name = index.name.rstrip("'")
+    name = index.name.partition("#")[0].rstrip("'")
     if name.startswith("_"):
         name = index.extent.strip("_'") or "i"
     return ex.Index(primed(name, taken), index.extent, index.group)

@@ -7,7 +7,7 @@ over the texts of the parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 GREEK = dict(
     zip(
@@ -17,6 +17,16 @@ GREEK = dict(
         strict=True,
     )
 )
+
+_CAPITALS = dict(
+    zip(
+        "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+        "ΓΔΘΛΞΠΣΥΦΨΩ",
+        strict=True,
+    )
+)
+_LETTERS = {letter: name for name, letter in (GREEK | _CAPITALS).items()}
+"""The commands of Greek letters."""
 
 
 class Style:
@@ -145,15 +155,18 @@ class Latex(Style):
     def name(self, name: str) -> str:
         bare = name.rstrip("'")
         primes = name[len(bare) :]
-        if bare.startswith("Σ"):
+        if bare.startswith("Σ[") and "] " in bare:
             letters, _, summed = name.removeprefix("Σ[").partition("] ")
             own = [self.group(x[1:]) if x.startswith("*") else x for x in letters.split(",")]
             return self.prefix(self.operator("sum", own, None), self.name(summed))
         if bare.startswith("∂"):
             above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
             return self.fraction(rf"\partial {above}", rf"\partial {below}")
-        if bare in GREEK:
-            return f"\\{bare}{primes}"
+        letter = _LETTERS.get(bare, bare if bare in GREEK else "")
+        if letter:
+            return f"\\{letter}{primes}"
+        if not bare.isascii():
+            return _command("text", "".join(_in_text(c) for c in bare)) + primes
         return (bare if len(bare) == 1 else _command("mathrm", bare)) + primes
 
     def group(self, letter: str) -> str:
@@ -200,7 +213,7 @@ class Latex(Style):
 
 def _command(command: str, text: str) -> str:
     """The text as the argument of a LaTeX command."""
-    return f"\\{command}{{" + text.replace("_", r"\_") + "}"
+    return f"\\{command}{{" + re.sub(r"(?<!\\)_", r"\\_", text) + "}"
 
 
 _LATEX = Latex()
@@ -209,33 +222,48 @@ _LATEX = Latex()
 # LaTeX beyond formulas
 
 
-def aligned(equations: Iterable[tuple[str, str]], environment: str = "align*") -> str:
-    """Return equations, each as its two sides, aligned below one another."""
-    rows = " \\\\\n".join(f"  {left} &= {right}" for left, right in equations)
-    return f"\\begin{{{environment}}}\n{rows}\n\\end{{{environment}}}"
-
-
-def in_display(equations: Iterable[tuple[str, str]]) -> str:
-    """Return the equations as displayed mathematics for a notebook."""
-    return f"$$\n{aligned(equations, 'aligned')}\n$$"
-
-
 def name_in_latex(name: str) -> str:
     """Return a name within a formula."""
     return _LATEX.name(name)
 
 
 def plain(text: str) -> str:
-    """Return text outside formulas, names in it included, for LaTeX."""
-    return text.replace("_", r"\_").replace("∂", r"$\partial$")
+    """Return text outside formulas, names and signs in it included, for LaTeX."""
+    parts = re.split(rf"([{''.join(_LOW)}]+|[{''.join(_HIGH)}]+)", text)
+    found = "".join(_script(part) or "".join(map(_in_text, part)) for part in parts)
+    return re.sub(r"(?<!\\)\$\$", " ", found)
 
 
+def _script(text: str) -> str:
+    """Return raised or lowered letters as LaTeX, or nothing for other text."""
+    for letters, sign in ((_LOW, "_"), (_HIGH, "^")):
+        if text and set(text) <= {*letters}:
+            return f"${sign}{{{''.join(letters[c] for c in text)}}}$"
+    return ""
+
+
+def _in_text(letter: str) -> str:
+    """Return a letter or sign as text in LaTeX."""
+    if letter in _SPECIAL:
+        return _SPECIAL[letter]
+    if letter in _SIGNS:
+        return f"${_SIGNS[letter].strip()}$"
+    return rf"$\{_LETTERS[letter]}$" if letter in _LETTERS else letter
+
+
+_SPECIAL = {
+    **{sign: f"\\{sign}" for sign in "_&%#$"},
+    **{"{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"},
+    **{"^": r"\^{}", "~": r"\~{}", "<": "$<$", ">": "$>$", "|": "$|$"},
+    **{"−": "$-$", "·": r"$\cdot$", "√": r"$\surd$", "…": r"\ldots{}", "×": r"$\times$"},
+    **{"⌊": r"$\lfloor$", "⌋": r"$\rfloor$", "∧": r"$\land$"},
+}
 _SIGNS = {
     **{"Σ": r"\sum ", "δ": r"\delta ", "∂": r"\partial ", "π": r"\pi ", "∞": r"\infty "},
     **{"·": r" \, ", "−": "-", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "′": "'"},
 }
 _LOW = dict(zip("ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", "aehijklmnoprstuvx", strict=True))
-_HIGH = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹ᵖ", "0123456789p", strict=True))
+_HIGH = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ᵖ", "0123456789-p", strict=True))
 _TOKEN = re.compile(
     rf"[{''.join(_LOW)}]+|[{''.join(_HIGH)}]+|[A-Za-z][\w']*(?<![{''.join(_LOW)}])|."
 )
@@ -250,7 +278,7 @@ def identity_in_latex(identity: str) -> str:
     tokens = _TOKEN.findall(identity)
     for n, token in enumerate(tokens):
         following = tokens[n + 1] if n + 1 < len(tokens) else ""
-        called = following == "(" or following[:1] in tuple(_LOW)
+        called = following in ("(", "[") or following[:1] in tuple(_LOW)
         if token == " " and words:
             continue
         if token[0].isascii() and len(token) > 1 and not called:

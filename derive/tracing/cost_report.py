@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from derive.errors import DeriveError
+from derive.show.tables import Table, Tabular
 
 # ---------------------------------------------------------------------------------------- call cost
 # Estimate the cost of a call and its backward on tensors without data.
@@ -216,26 +217,27 @@ class Row:
         return f"with the {self.inside} modules inside of it" if self.inside else ""
 
 
+_HEAD = ("module", "kind", "runs", "time", "saved", "why")
+
+
 @dataclass(frozen=True)
-class Report:
+class Report(Tabular):
     """The rows of a table, which ``print`` shows."""
 
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        head = ("module", "kind", "runs", "time", "saved", "why")
-        cells = [head, *map(_cells, self.rows)]
-        widths = [max(len(row[n]) for row in cells) for n in range(len(head) - 1)]
+        cells = [_HEAD, *map(_cells, self.rows)]
+        widths = [max(len(row[n]) for row in cells) for n in range(len(_HEAD) - 1)]
         lines = []
         for row in cells:
             front = "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=False))
             lines.append(f"{front}  {row[-1]}".rstrip())
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
+    def table(self) -> Table:
+        """Return the rows as text."""
+        return Table("", _HEAD, [*map(_cells, self.rows)])
 
 
 def _cells(row: Row) -> tuple[str, ...]:

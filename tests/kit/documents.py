@@ -137,9 +137,9 @@ def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> st
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of a console with what it prints; a line that ends in a backslash goes on."""
+    """Each command of a console with what it prints; one backslash at an end continues a line."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, output = part.replace("\\\n", " ").partition("\n")
+        command, _, output = re.sub(r"(?<!\\)\\\n", " ", part).partition("\n")
         yield command, output
 
 

@@ -18,6 +18,7 @@ COMMANDS = set(
     r"\frac \sqrt \sum \prod \left \right \begin \end \text \mathrm \operatorname \operatorname* "
     r"\partial \delta \pi \infty \le \ge \ne \land \lor \lnot \lfloor \rfloor \sigma \psi "
     r"\exp \log \sin \cos \tan \sinh \cosh \tanh \arcsin \arccos \arctan \max \min \item "
+    r"\quad \qquad \cdot \substack \bigl \bigr \biggl \biggr "
     r"\paragraph \alpha \beta \gamma \epsilon \mu \rho \lambda \theta \phi".split()
 )
 
@@ -122,3 +123,10 @@ def test_tangents_are_told_as_gradients_are(name):
     assert "the tangent of" in str(made)
     ElementTree.fromstring(f"<div>{made._repr_html_()}</div>")
     assert repr(made).startswith(f"Tangents('{name}'")
+
+
+def test_a_letter_that_is_bound_within_its_own_axis_is_printed_with_a_prime():
+    op = parse("op f(x[l], w[l]) -> y\ny[u] = concat[u](x[u], softmax[u](w[u]))")
+    text = derivation(op).text(steps=True)
+    assert "#" not in text
+    assert "[u′]" in text

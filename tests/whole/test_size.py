@@ -7,9 +7,9 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_700,
+    "derive": 83_300,
     "derive/algebra": 4_300,
-    "derive/auditing": 6_600,
+    "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_400,
@@ -21,15 +21,15 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 6_000,
+    "derive/module": 5_900,
     "derive/notation": 7_800,
     "derive/program": 7_500,
-    "derive/reports": 1_200,
-    "derive/show": 2_000,
+    "derive/reports": 1_300,
+    "derive/show": 2_400,
     "derive/site": 1_400,
     "derive/tracing": 8_900,
     "templates": 1_700,
-    "tests": 65_700,
+    "tests": 66_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
