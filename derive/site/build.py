@@ -96,9 +96,9 @@ def operation_address(name: str) -> str:
     return f"op/{name}.html"
 
 
-def operation_page(entry: Entry, live: bool = False) -> str:
-    """Return the page of an operation."""
-    view = operation_view(entry)
+def operation_page(entry: Entry, live: bool = False, drawn: bool = False) -> str:
+    """Return the page of an operation; if ``drawn``, with the picture that Graphviz draws."""
+    view = operation_view(entry, drawn)
     said = entry.description or f"The gradients of {entry.name}, step by step, with code."
     page = _page(operation_address(entry.name), f"{entry.name} · derive", said, live=live)
     return _rendered("operation", page, view)

@@ -7,14 +7,14 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_600,
-    "derive/algebra": 4_300,
+    "derive": 83_200,
+    "derive/algebra": 4_400,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_400,
     "derive/check": 4_900,
-    "derive/command": 3_600,
+    "derive/command": 3_700,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
@@ -24,12 +24,12 @@ LIMITS = {
     "derive/module": 5_900,
     "derive/notation": 7_800,
     "derive/program": 7_400,
-    "derive/reports": 1_200,
+    "derive/reports": 1_600,
     "derive/show": 2_000,
     "derive/site": 1_400,
     "derive/tracing": 8_900,
     "templates": 1_700,
-    "tests": 65_300,
+    "tests": 65_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
