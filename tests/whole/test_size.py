@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 83_200,
+    "derive": 84_000,
     "derive/algebra": 4_400,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
@@ -26,10 +26,10 @@ LIMITS = {
     "derive/program": 7_400,
     "derive/reports": 1_600,
     "derive/show": 2_000,
-    "derive/site": 1_400,
+    "derive/site": 2_200,
     "derive/tracing": 8_900,
     "templates": 1_700,
-    "tests": 65_600,
+    "tests": 65_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
