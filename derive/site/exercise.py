@@ -24,7 +24,7 @@ from derive.api import derivation
 from derive.auditing.terms import Change, changes, described, replacements, scaled, terms
 from derive.budget import working
 from derive.errors import DeriveWarning, SpecError
-from derive.notation.operation import Choice, Operation, Tensor, names_with_gradient, options
+from derive.notation.operation import Choice, KeepDim, Operation, names_with_gradient, options
 from derive.notation.specification import parse
 from derive.notation.unparse import written
 from derive.reports.formula import Formula
@@ -103,14 +103,14 @@ def judge(op: Operation, attempt: str, option: str | None = None) -> list[Verdic
 
 def _read(op: Operation, d: Derivation, attempt: str, names: Sequence[str]) -> Operation:
     """Return the operation with the equations of the attempt, and the cotangents as inputs."""
-    axes = {e.name: e.axes for e in op.equations}
-    inputs = (*op.inputs, *(Tensor(name, axes[output]) for output, name in d.cotangents))
-    parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
-    given = type(op).resolved(
-        op.name, inputs, parameters, op.equations, op.outputs, op.extents, op.stable
-    )
-    head, *rest = written(given).split("\n")
-    before = [head.rpartition(" -> ")[0] + f" -> {', '.join(names)}", *rest]
+    parameters = tuple(p for p in op.parameters if not isinstance(p, Choice | KeepDim))
+    parts = (op.equations, op.outputs, op.extents, op.stable)
+    head, *rest = written(type(op).resolved(op.name, op.inputs, parameters, *parts)).split("\n")
+    axes = _axes(op)
+    given = [unicode(Access(name, axes[output])) for output, name in d.cotangents]
+    at = _end_of_inputs(head)
+    head = ", ".join([head[:at], *given]) + head[at:].rpartition(" -> ")[0]
+    before = [f"{head} -> {', '.join(names)}", *rest]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeriveWarning)
@@ -122,6 +122,16 @@ def _read(op: Operation, d: Derivation, attempt: str, names: Sequence[str]) -> O
         raise SpecError(
             error.message, line=line, column=None if line is None else error.column
         ) from None
+
+
+def _end_of_inputs(head: str) -> int:
+    """Return where the inputs of an op line end: at its semicolon, or the last parenthesis."""
+    depth = 0
+    for n, sign in enumerate(head):
+        depth += (sign in "([") - (sign in ")]")
+        if (sign == ";" and depth == 1) or (sign == ")" and depth == 0):
+            return n
+    return len(head)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from derive.budget import tick
 from derive.errors import DeriveError
 from derive.notation.operation import Number, Operation, SizeOf
 
-_SIZES = (2, 3, 4, 5)
-_MIXED, _POSITIVE = (-1.6, 1.6), (0.3, 1.7)
+_RANGES = ((-1.6, 1.6), (0.3, 1.7), (0.2, 0.8))
+"""Where values are taken from: of both signs, positive, and within the domain of most functions."""
+_TRIES = 24
 _NEAR = 0.1
 """No value is nearer to 0, where functions have kinks."""
 
@@ -133,10 +134,15 @@ def points(op: Operation, cotangents: Mapping[str, str], count: int) -> list[Poi
     Raises:
         DeriveError: there are none, of those that are tried.
     """
-    for low, high in (_MIXED, _POSITIVE):
-        found = [_point(op, cotangents, n, low, high) for n in range(count)]
-        if all(map(_is_finite, found)):
-            return found
+    for low, high in _RANGES:
+        found: list[Point] = []
+        for turn in range(_TRIES):
+            # Sizes and positions may not fit each other.
+            with suppress(ArithmeticError, IndexError, KeyError, ValueError):
+                point = _point(op, cotangents, turn, low, high)
+                found += [point] if _is_finite(point) else []
+            if len(found) == count:
+                return found
     raise DeriveError("the equations have no finite values at the points that were tried")
 
 
@@ -150,7 +156,7 @@ def _point(
 ) -> Point:
     rng = random.Random(97 * turn + 1)
     numbers = {p.name: _number(p) for p in op.parameters if isinstance(p, Number)}
-    sizes = _sizes_of(op, numbers, turn)
+    sizes = _sizes_of(op, numbers, rng, turn // 6)
     for p in op.parameters:
         if isinstance(p, SizeOf):
             numbers[p.name] = sizes[p.extent]
@@ -188,26 +194,38 @@ def _number(p: Number) -> float | int:
     return value if least < value < most else float(default)
 
 
-def _sizes_of(op: Operation, numbers: Mapping[str, Any], turn: int) -> dict[str, Any]:
-    """Return sizes that all differ; those that follow from others are computed."""
+def _sizes_of(
+    op: Operation, numbers: Mapping[str, Any], rng: random.Random, spare: int
+) -> dict[str, Any]:
+    """Return sizes that differ, in a random order; those that follow from others are computed.
+
+    Raises:
+        ValueError: a size would be 0.
+    """
+    given = {p.name for p in op.parameters if isinstance(p, SizeOf)}
+    free = [e for e in op.extents if e.size is None or getattr(e.size, "name", None) in given]
     sizes: dict[str, Any] = {}
-    free = [e for e in op.extents if e.size is None]
-    for n, e in enumerate(free):
-        size = _SIZES[(n + turn) % len(_SIZES)] + len(_SIZES) * (n // len(_SIZES))
+    *values, one_more = rng.sample(range(2, 3 + len(free) + spare), len(free) + 1)
+    for e, size in zip(free, values, strict=True):
         sizes[e.name] = (size,) if e.group else size
     _compute(op, sizes, numbers)
-    if any(e.name not in sizes or sizes[e.name] in (0, -1) for e in op.extents):
-        raise DeriveError("the sizes of this operation have no small values")
+    for e in op.extents:
+        # Of a composite axis and its parts, two follow from each other.
+        if e.name not in sizes and not e.sources:
+            sizes[e.name] = one_more
+            _compute(op, sizes, numbers)
+    if any(not sizes[e.name] or sizes[e.name] == (0,) for e in op.extents):
+        raise ValueError("a size is 0")
     return sizes
 
 
 def _compute(op: Operation, sizes: dict[str, Any], numbers: Mapping[str, Any]) -> None:
     """Add the sizes that follow from others."""
     rest = [e for e in op.extents if e.size is not None and e.name not in sizes]
-    for e, _ in product(rest, rest):
+    for _, e in product(rest, rest):
         assert e.size is not None
         with suppress(KeyError):
-            sizes[e.name] = int(Loops({}, sizes, numbers).code(e.size)({}))
+            sizes[e.name] = max(0, int(Loops({}, sizes, numbers).code(e.size)({})))
 
 
 def _range_of(op: Operation, name: str, machine: Machine) -> int:
@@ -219,7 +237,7 @@ def _range_of(op: Operation, name: str, machine: Machine) -> int:
             for position, axis in zip(part.positions, axes[part.tensor], strict=True):
                 if any(isinstance(p, Access) and p.tensor == name for p in walk(position)):
                     found.append(machine.extent(axis))
-    return min(found, default=3)
+    return min(found, default=2)
 
 
 def sizes_at(op: Operation, point: Point) -> dict[str, Any] | None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import random
 import re
+from graphlib import TopologicalSorter
 
 import html5lib
 import numpy as np
 import pytest
-from kit.each import each_row
+from kit.each import each_operation, each_row
 
 from derive import parse
+from derive.algebra.expr import tensors
 from derive.api import derivation
 from derive.check import oracle
 from derive.errors import DeriveError, SpecError
+from derive.notation.operation import options
 from derive.site.exercise import exercises, judge
 from derive.site.live import answer
 from derive.site.points import Table, points
@@ -136,6 +139,30 @@ def test_a_right_gradient_is_right_in_every_form(name, attempt):
     assert verdicts
     assert [v for v in verdicts if not v.right] == []
     assert {v.name for v in verdicts} == set(re.findall(r"^grad_\w+", attempt, re.MULTILINE))
+
+
+NOT_READ = {
+    **{"digamma": "polygamma is no function of the notation"},
+    **{"rotary_embedding": "a position is composite", "global_max_pool": "a position is a group"},
+    **{"concat": "a size follows from others twice", "im2col": "a size follows from others twice"},
+    **dict.fromkeys(("conv2d", "depthwise_conv2d"), "ten sums take long"),
+}
+"""Operations whose printed gradients are not judged, with the reason."""
+
+
+@each_operation(share=6, turns=2)
+def test_the_printed_gradients_of_the_catalog_are_right(op):
+    if op.name in NOT_READ:
+        return
+    for option, _ in options(op):
+        d = derivation(op, option)
+        left = {f.name: f for f in (*d.definitions, *d.shown)}
+        reads = {name: set(tensors(f.body)) & left.keys() - {name} for name, f in left.items()}
+        order = TopologicalSorter(reads).static_order()
+        text = "\n".join(str(left[name]) for name in order)
+        verdicts = judge(op, text, option)
+        assert {v.name for v in verdicts} >= {f"grad_{name}" for name in d.gradients}
+        assert [v for v in verdicts if not v.right] == []
 
 
 @each_row("name, attempt, why", WRONG)
