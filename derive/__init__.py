@@ -11,6 +11,7 @@ The chain rule gives the gradient of each input ``A`` from the cotangents ``G`` 
 
 - `parse`, `read` and `Operation` make an operation from text, a file or SymPy equations.
 - `derivation` returns its gradients as formulas, with every step, tangents and cost.
+- `graph` returns a picture of an operation and its gradients, as a graph in DOT.
 - `source` returns the code of a ``torch.autograd.Function``; `load` imports the function.
 - `value_and_grad` makes one function that returns outputs and gradients without autograd.
 - `read_torch`, `differentiate` and `replace` start from ordinary PyTorch code.
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from derive.notation.sympy_hooks import teach
 
 if TYPE_CHECKING:
-    from derive.api import derivation, load, source
+    from derive.api import derivation, graph, load, source
     from derive.auditing.audit import audit
     from derive.budget import limits
     from derive.check.comparison import Comparison, compare, compare_gradients
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         "compare_gradients",
         "derivation",
         "differentiate",
+        "graph",
         "group",
         "integer",
         "keep",
@@ -124,7 +126,7 @@ _HOMES = {
     "derive.tracing.read": "read_torch",
     "derive.tracing.cost_report": "report",
     "derive.joint": "value_and_grad value_and_grad_source",
-    "derive.api": "derivation load source",
+    "derive.api": "derivation graph load source",
 }
 """Module to its public names; SymPy heads that come from table rows are not listed."""
 

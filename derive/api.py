@@ -40,8 +40,10 @@ from derive.pipeline import LOWER, REVERSE, SPECIALIZE, Code
 from derive.program.value_names import Names
 from derive.reports.derivation import as_formulas, as_shown, cost_of, steps_and_names, trees
 from derive.reports.formula import Formula, PassReport, body_reports, program_lines, unit_lines
+from derive.reports.graph import Graph, graph_of
 from derive.reports.presentation_names import PresentationNames, definitions, formula
 from derive.reports.result import Cost, Derivation, Formulas, Tangents
+from derive.reports.reuse import reuse_of
 
 
 @no_recursion_leaves
@@ -135,6 +137,39 @@ def _code_facts(
         tuple(named.display_name(s.name) for s in code.saved),
         cost_of(named.operation, option, code),
     )
+
+
+def graph(op: Operation, option: str | None = None) -> str:
+    """Return a picture of an operation and its gradients, in DOT, the language of Graphviz.
+
+    A node is a tensor with its formula, and an edge a read, labelled with the shape of what is
+    read. The nodes tell what the forward saves for the backward, and what this computes again.
+    The wider an edge, the larger the tensor; the wider a border, the more work.
+
+    Args:
+        op: the operation.
+        option: an option of its choice parameter. Default: the first one.
+
+    Raises:
+        DeriveError: the operation cannot be derived.
+
+    >>> import derive
+    >>> text = derive.graph(derive.parse("y[i] = sum[k](W[i,k]*x[k])"))
+    >>> [line.partition(" [")[0].strip() for line in text.splitlines() if '-> "y"' in line]
+    ['"W" -> "y"', '"x" -> "y"']
+    """
+    return graph_data(op, option).dot()
+
+
+@no_recursion_leaves
+def graph_data(op: Operation, option: str | None = None) -> Graph:
+    """Return the nodes and edges of `graph`."""
+    d = derivation(op, option)
+    named = coded(op)
+    code = pipeline.code_of(named.operation, d.option)
+    assert code.lowered is not None
+    reuse = reuse_of(dict(options(named.operation))[d.option], code.lowered, code.program)
+    return graph_of(dict(options(op))[d.option], d, reuse.under(named.display_name))
 
 
 def formulas_of(op: Operation, option: str | None, wrt: Sequence[str] | None = None) -> Formulas:

@@ -275,11 +275,16 @@ def lower(code: Code, passes: Iterable[Pass[Code]] = LOWER) -> Code:
         return run(passes, code)
 
 
-@lru_cache(maxsize=256)
 @no_recursion_leaves
+def code_of(op: Operation, option: str | None) -> Code:
+    """Return the code of one option with all that it is made of, before it is specialized."""
+    return lower(Code(derive_option(op, option, None)))
+
+
+@lru_cache(maxsize=256)
 def program_of(op: Operation, option: str | None) -> Program:
     """Return the program of one option, before it is specialized."""
-    return lower(Code(derive_option(op, option, None))).program
+    return code_of(op, option).program
 
 
 def specialized(op: Operation, option: str | None, least: bool = False) -> Program:

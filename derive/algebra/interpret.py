@@ -15,15 +15,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from operator import itemgetter
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
-from derive.algebra.reference_values import REDUCTIONS
+from derive.algebra.reference_values import REDUCTIONS, np
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
+if TYPE_CHECKING:
+    import numpy
+
+Array: TypeAlias = "numpy.ndarray[Any, Any]"
 Extents: TypeAlias = Mapping[str, "int | tuple[int, ...]"]
 Scope: TypeAlias = dict[ex.Index, Any]
 Code: TypeAlias = Callable[[Scope], Any]
@@ -67,16 +68,17 @@ def array(
 class Machine:
     """Compile each node once to a function of the index values.
 
+    ``tensors`` are arrays, or what has their ``shape`` and ``item``.
     ``axes`` are the declared axes of tensors, which give a composite position its part sizes.
     ``still`` is the machine that evaluates arguments of ``detach``; this one by default.
     """
 
-    dtypes: Mapping[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_}
+    dtypes: Mapping[str, Any] = {"float": "float64", "int": "int64", "bool": "bool"}
     """The dtypes of result arrays, by kind."""
 
     def __init__(
         self,
-        tensors: Mapping[str, Array],
+        tensors: Mapping[str, Any],
         sizes: Extents,
         parameters: Mapping[str, Any],
         axes: Mapping[str, tuple[ex.Expr, ...]] | None = None,

@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, combinations_with_replacement
 
-from derive.algebra.expr import Expr, Index, accesses, free_indices, node
+from derive.algebra.expr import (
+    Call,
+    Expr,
+    Index,
+    Mul,
+    Pow,
+    Rel,
+    Where,
+    accesses,
+    free_indices,
+    node,
+    num,
+)
 from derive.algebra.poly import (
     FactoredSum,
     Poly,
@@ -48,6 +60,17 @@ class RobustCenter(Expr):
 
     mean: Expr
     square: Expr
+
+
+def in_plain_nodes(e: Expr) -> Expr:
+    """Return the tree with both in nodes that formulas have: a maximum, a choice."""
+    mapped: Expr = e.map(in_plain_nodes)
+    match mapped:
+        case Nonnegative(body):
+            return Call("maximum", (body, num(0)))
+        case RobustCenter(mean, square):
+            return Where(Rel(">", Mul((num(2), Pow(mean, num(2)))), square), mean, num(0))
+    return mapped
 
 
 @dataclass(frozen=True)

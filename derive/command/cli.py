@@ -20,9 +20,16 @@ from derive import __version__, catalog
 from derive.budget import SECONDS, allow
 from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_pages, print_warning, shown
+from derive.command.graphing import graph
 from derive.command.linting import lint
 from derive.command.options import Json, Limit, Quiet, Style, Watch, hush, warn
-from derive.command.project import complete_name, find_project, lines_of, lookup, project_files
+from derive.command.project import (
+    complete_name,
+    find_project,
+    lines_of,
+    project_files,
+    selected_operation,
+)
 from derive.command.site import docs, site
 from derive.command.starting import new
 from derive.command.tracing import read
@@ -258,7 +265,7 @@ def show(
     from derive.notation.operation import names_with_gradient, options
 
     hush(quiet)
-    op = _selected_operation(name, spec, limit)
+    op = selected_operation(name, spec, limit)
     if passes:
         _print_passes(op)
         return
@@ -321,16 +328,6 @@ def _print_derivations(
         print_pages("\n\n".join(d.text(steps) for d in found) + "\n")
 
 
-def _selected_operation(name: str | None, spec: str | None, limit: float) -> Operation:
-    """Return the operation of the text, or of the name."""
-    if spec is not None:
-        from derive.notation.specification import parse
-
-        return parse(spec)
-    assert name is not None
-    return lookup(name, find_project(Path.cwd()), limit).operation
-
-
 def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     """Print the cost of every option; a group of several sizes counts as their product."""
     from derive.api import costs, derivation
@@ -361,7 +358,7 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
     return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 
 
-# ---------------------------------- new, generate, check, verify, compare, audit, lint
+# ------------------------------------------------------------------ the other commands
 
-for command in (new, generate, check, verify, compare, read, audit, lint, site, docs):
+for command in (graph, new, generate, check, verify, compare, read, audit, lint, site, docs):
     app.command()(command)

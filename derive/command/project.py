@@ -233,6 +233,16 @@ def _unique_by_name(
     return found
 
 
+def selected_operation(name: str | None, spec: str | None, limit: float) -> Operation:
+    """Return the operation of the text, or of the name."""
+    if spec is not None:
+        from derive.notation.specification import parse
+
+        return parse(spec)
+    assert name is not None
+    return lookup(name, find_project(Path.cwd()), limit).operation
+
+
 def lookup(name: str, project: Project | None, limit: float = SECONDS) -> ProjectOperation:
     """Find an operation by name in the project or the catalog, or by ``FILE:NAME``."""
     path, colon, inner = name.rpartition(":")

@@ -14,7 +14,7 @@ import typer
 
 from derive import catalog
 from derive.budget import SECONDS
-from derive.command.console import count, progress
+from derive.command.console import count, print_note, progress
 from derive.command.options import Limit, Quiet, hush
 from derive.command.parallel import each
 from derive.command.project import lines_of, operations_of, spec_files
@@ -132,13 +132,17 @@ def _write(
     Returns the operations that have a page, and what is wrong with the others.
     """
     from derive.site.build import assets, live_assets, operation_address, operation_page, pages
+    from derive.site.picture import missing
 
     for address, content in assets():  # the marker of the folder among them, so first
         _put(out / address, content)
     for address, content in live_assets(live) if live else ():
         _put(out / address, content)
     written, failures = [], []
-    one_page = partial(operation_page, live=live is not None)
+    lacks = missing() if entries else ""
+    if lacks:
+        print_note(f"the pages have no pictures: {lacks}")
+    one_page = partial(operation_page, live=live is not None, drawn=not lacks)
     made = each(one_page, entries, attrgetter("name"), _SHARE)
     shown = progress(made, "writing pages", len(entries))
     for entry, text in zip(entries, shown, strict=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 from derive.algebra.expr import Expr, Guard, Reduce, Where
 from derive.algebra.factor import to_tree
+from derive.algebra.squares import in_plain_nodes
 from derive.calculus.alpha_renaming import renamed
 from derive.calculus.lets import Let
 from derive.calculus.unit import Unit
@@ -210,7 +211,8 @@ def _formula(
     name: str, axes: Sequence[Expr], body: Expr, display_name: Callable[[str], str]
 ) -> Formula:
     own = tuple(renamed(axis, display_name) for axis in axes)
-    return Formula(display_name(name), own, renamed(_with_guards(body), display_name))
+    tree = in_plain_nodes(_with_guards(body))
+    return Formula(display_name(name), own, renamed(tree, display_name))
 
 
 def _with_guards(e: Expr) -> Expr:

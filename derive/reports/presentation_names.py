@@ -11,6 +11,7 @@ from functools import partial
 from derive.algebra import expr as ex
 from derive.algebra.factor import factor, to_tree
 from derive.algebra.rules import Step
+from derive.algebra.squares import in_plain_nodes
 from derive.algebra.substitution import fresh, primed, replace, replace_inside_out, substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.alpha_renaming import renamed
@@ -318,11 +319,11 @@ def _let_formula(let: Let, speech: PresentationNames) -> Formula:
         body = ex.Reduce("prod", (other,), body, apart)
     elif let.kind != "sum":
         body = ex.Reduce(let.kind, let.binders, body, condition)
-    name, axes, (body,) = speech.equation(let.name, let.formals, body)
+    name, axes, (body,) = speech.equation(let.name, let.formals, in_plain_nodes(body))
     return Formula(name, axes, body)
 
 
-def _unguarded_tensors(e: ex.Expr) -> set[str]:
+def unguarded_tensors(e: ex.Expr) -> set[str]:
     """Return the tensors read inside e, except in conditions that only guard positions."""
     found: set[str] = set()
     pending, met = [e], set[ex.Expr]()
@@ -342,7 +343,7 @@ def definitions(
     wanted: set[str] = set()
     pending = list(expressions)
     while pending:
-        for tensor in _unguarded_tensors(pending.pop()):
+        for tensor in unguarded_tensors(pending.pop()):
             let = lets.get(tensor)
             if let is not None and let.internal and let.name not in wanted:
                 wanted.add(let.name)

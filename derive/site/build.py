@@ -19,6 +19,7 @@ from derive.notation.advice import WORDS
 from derive.site import bundle
 from derive.site.documents import MISTAKES, document, in_order, pictures
 from derive.site.documents import pages as documents
+from derive.site.exercise import exercises
 from derive.site.views import Entry, example, operation_view
 
 GUIDE = "guide/index.html"
@@ -96,9 +97,9 @@ def operation_address(name: str) -> str:
     return f"op/{name}.html"
 
 
-def operation_page(entry: Entry, live: bool = False) -> str:
-    """Return the page of an operation."""
-    view = operation_view(entry)
+def operation_page(entry: Entry, live: bool = False, drawn: bool = False) -> str:
+    """Return the page of an operation; if ``drawn``, with the picture that Graphviz draws."""
+    view = operation_view(entry, drawn)
     said = entry.description or f"The gradients of {entry.name}, step by step, with code."
     page = _page(operation_address(entry.name), f"{entry.name} · derive", said, live=live)
     return _rendered("operation", page, view)
@@ -168,7 +169,12 @@ def _live(entries: Sequence[Entry], families: Sequence[Family]) -> str:
     chosen = [_shown(entries), *(family.entries[0] for family in families)]
     examples = {e.name: e.text or str(e.operation) for e in chosen}
     title, lead = "Derive in the browser", "The gradients of your equations, as you type them."
-    view = {"examples": examples.items(), "engine": "engine.js", "words": sorted(WORDS)}
+    view = {
+        "examples": examples.items(),
+        "exercises": exercises().items(),
+        "engine": "engine.js",
+        "words": sorted(WORDS),
+    }
     return _rendered("live", _page(LIVE, f"{title} · derive", lead, live=True), view)
 
 

@@ -41,6 +41,9 @@ _APART = {
 }
 """The folders of a package that no answer needs."""
 
+_BUT = {"derive": {"auditing/__init__.py", "auditing/terms.py"}}
+"""The files in them that an answer needs."""
+
 _LEXERS = {"__init__.py", "_mapping.py", "python.py"}
 
 
@@ -85,7 +88,9 @@ def _files() -> Iterator[tuple[str, Path]]:
         for path in (p for kind in kinds for p in folder.rglob(kind)):
             inside = path.relative_to(folder)
             of_lexers = inside.parts[0] == "lexers" and inside.name not in _LEXERS
-            if inside.parts[0] not in _APART.get(package, ()) and not of_lexers:
+            apart = inside.parts[0] in _APART.get(package, ())
+            apart = apart and inside.as_posix() not in _BUT.get(package, ())
+            if not apart and not of_lexers:
                 yield f"{package}/{inside.as_posix()}", path
     for path in root().rglob("*"):
         if path.is_file() and path.suffix in (".jinja", ".py"):

@@ -18,6 +18,7 @@ from derive.notation.specification import parse
 from derive.reports.result import Derivation, Tangents
 from derive.show.mathml import aligned
 from derive.site.code import block, highlighted
+from derive.site.exercise import begin, judge
 from derive.site.formulas import sides_of, step, style_of, symbol
 
 _SECONDS = 20.0
@@ -28,7 +29,8 @@ def answer(asked: str) -> str:
     """Return what the page shows for a text, as JSON.
 
     ``asked`` is JSON: ``text``; ``option``, the name of an option; ``wrt``, the names whose
-    gradients are wanted; ``tangent``, true for forward mode. Each may be missing.
+    gradients are wanted; ``tangent``, true for forward mode; ``attempt``, a gradient that a person
+    wrote, to be judged. Each may be missing.
     """
     given = json.loads(asked)
     try:
@@ -55,6 +57,8 @@ def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
     op = parse(given["text"])
     names = [name for name, _ in options(op)]
     option = given.get("option") if given.get("option") in names else names[0]
+    if given.get("attempt") is not None:
+        return _judged(op, given["attempt"], option)
     chosen = dict(options(op))[option]
     known = names_with_gradient(chosen)
     wrt = [name for name in given.get("wrt") or () if name in known] or None
@@ -67,6 +71,7 @@ def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
         "options": [name for name in names if name is not None],
         "option": option,
         "names": known,
+        "begin": begin(d) if isinstance(d, Derivation) else "",
         "formulas": _formulas(op, d),
         "text": d.text(),
         "latex": d.latex(),
@@ -74,6 +79,16 @@ def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
         "production": {"text": production, "lines": highlighted(production, "python")},
         "spec": block(str(op), "derive"),
     }
+
+
+def _judged(op: Operation, attempt: str, option: str | None) -> dict[str, Any]:
+    """Return the verdict on a person's gradient as HTML; an error has its place in the attempt."""
+    try:
+        verdicts = judge(op, attempt, option)
+    except DeriveError as error:
+        return {**_refused(error), "of": "attempt"}
+    html = environment(escapes=True).get_template("site/verdict.html.jinja").render(view=verdicts)
+    return {"ok": True, "of": "attempt", "right": all(v.right for v in verdicts), "html": html}
 
 
 def _formulas(op: Operation, d: Derivation | Tangents) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.expr import Call, Reduce, walk
-from derive.api import derivation, source
+from derive.api import derivation, graph_data, source
 from derive.check.checks import GRADIENTS, QUICK
 from derive.check.step_values import verdicts
 from derive.cost.size_formula import Amount
@@ -18,6 +18,7 @@ from derive.show.mathml import aligned
 from derive.site.code import block, listing, owners
 from derive.site.documents import conventions, measured
 from derive.site.formulas import FormulaView, StepView, row, sides_of, step, style_of, symbol
+from derive.site.picture import inline
 from derive.site.plot import plots
 
 _LINES = "line"
@@ -80,6 +81,8 @@ class OptionView:
     kept: str
     own: str
     plots: tuple[str, ...]
+    picture: str
+    """The graph as SVG, or "" where it is not drawn."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,8 @@ class OperationView:
     more_checks: int
 
 
-def operation_view(entry: Entry) -> OperationView:
-    """Return the page of an operation; the work is here."""
+def operation_view(entry: Entry, drawn: bool = False) -> OperationView:
+    """Return the page of an operation; the work is here. If ``drawn``, it has its graphs."""
     op = entry.operation
     found = [derivation(op, option) for option, _ in options(op)]
     plain, production = source(op, style="plain"), source(op, standalone=False)
@@ -136,7 +139,11 @@ def operation_view(entry: Entry) -> OperationView:
         for name in owner.names:
             first.setdefault(name, n)
     taken: set[str] = set()
-    views = tuple(_option_view(op, d, first, taken) for d in found)
+    pictures = inline([graph_data(op, d.option) for d in found]) if drawn else [""] * len(found)
+    views = tuple(
+        _option_view(op, d, first, taken, picture)
+        for d, picture in zip(found, pictures, strict=True)
+    )
     steps = [s for v in views for s in (*v.rewritten, *(s for f in v.derived for s in f.steps))]
     ratios = measured().get(op.name, ())
     bars = [*ratios, ("the other", 1.0)] if ratios else []
@@ -181,7 +188,7 @@ def _formulas(d: Derivation) -> tuple[Formula, ...]:
 
 
 def _option_view(
-    op: Operation, d: Derivation, lines: Mapping[str, int], taken: set[str]
+    op: Operation, d: Derivation, lines: Mapping[str, int], taken: set[str], picture: str
 ) -> OptionView:
     style = style_of(op, d)
     marks = dict(zip(map(id, steps_of(d)), verdicts(op, d), strict=True))
@@ -212,6 +219,7 @@ def _option_view(
         kept=str(cost.saved_bytes),
         own=str(cost.own_bytes),
         plots=plots(op, cost),
+        picture=picture,
     )
 
 

@@ -8,8 +8,8 @@
 
   const PATIENCE = 4000; // milliseconds that an answer may take while a newer text waits
   const PAUSE = 250; // milliseconds without a key before the engine is asked
-  const spec = at("spec");
-  let worker, ready = false, busy = false, waiting = null, shown = null, timer = 0, patience = 0;
+  const spec = at("spec"), attempt = at("attempt"), exercise = at("exercise");
+  let worker, ready = false, busy = false, waiting = null, tried = null, shown = null, timer = 0, pause = 0, patience = 0;
 
   // ---------------------------------------------------------------- the editor
 
@@ -45,7 +45,9 @@
       return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(bytes, (c) => c.charCodeAt(0)));
     } catch { return null; }
   }
-  const fromAddress = () => location.hash.startsWith("#s=") ? decoded(location.hash.slice(3)) : null;
+  // #s= is a spec, and #e= one whose gradient is an exercise.
+  const fromAddress = () => /^#[se]=/.test(location.hash) ? decoded(location.hash.slice(3)) : null;
+  const toAddress = () => history.replaceState(null, "", `#${exercise.checked ? "e" : "s"}=${encoded(spec.value)}`);
 
   // ---------------------------------------------------------------- the engine
 
@@ -62,7 +64,9 @@
       busy = false;
       clearTimeout(patience);
       if (data.broken) { show({ ok: false, message: "the engine broke on this text" }); again("The engine starts again."); return; }
-      if (waiting === null) show(JSON.parse(data.answer), data.seconds);
+      const found = JSON.parse(data.answer);
+      if (found.of !== "attempt") { if (waiting === null) show(found, data.seconds); }
+      else if (waiting === null && tried === null) judged(found);
       next();
     };
     worker.onerror = (event) => { say(`The engine stopped: ${event.message}`); at("progress").hidden = true; };
@@ -79,23 +83,28 @@
 
   function ask() {
     waiting = { text: spec.value, option: at("option").value || null, wrt: at("wrt").value ? [at("wrt").value] : null, tangent: at("tangent").checked };
+    hurry();
+  }
+
+  function hurry() {
     if (ready && busy) { clearTimeout(patience); patience = setTimeout(impatient, PATIENCE); }
     next();
   }
 
+  // The spec comes first: what is tried is of the spec that stands there.
   function next() {
-    if (!ready || busy || waiting === null) return;
+    if (!ready || busy || (waiting === null && tried === null)) return;
     busy = true;
-    say("Deriving.");
-    worker.postMessage(JSON.stringify(waiting));
-    waiting = null;
+    say(waiting ? "Deriving." : "Judging.");
+    worker.postMessage(JSON.stringify(waiting ?? { text: spec.value, option: at("option").value || null, attempt: tried }));
+    if (waiting) waiting = null; else tried = null;
   }
 
   function typed() {
     colour();
     clearTimeout(timer);
     timer = setTimeout(() => {
-      history.replaceState(null, "", `#s=${encoded(spec.value)}`);
+      toAddress();
       ask();
     }, PAUSE);
   }
@@ -118,15 +127,14 @@
     error.hidden = found.ok;
     spec.setAttribute("aria-invalid", String(!found.ok));
     if (!found.ok) {
-      const lines = spec.value.split("\n");
-      const line = found.line ? lines[found.line - 1] ?? "" : "";
-      const caret = found.line ? `\n\n${line}\n${" ".repeat(found.column - 1)}^` : "";
-      const place = found.line ? `line ${found.line}, column ${found.column}: ` : "";
-      error.textContent = `${place}${found.message.split("\n  in ")[0]}${caret}`;
+      error.textContent = mistake(found, spec.value);
       say("The text has a mistake; the answer is of the text before it.");
       return;
     }
+    if (shown === null || attempt.value === shown.begin) attempt.value = found.begin;
     shown = found;
+    task();
+    if (exercise.checked) judge();
     say(`Derived in ${seconds.toFixed(seconds < 1 ? 2 : 1)} s.`);
     at("choices").hidden = false;
     at("option-label").hidden = !found.options.length;
@@ -139,6 +147,40 @@
       code.innerHTML = found[style].lines.map((line, n) => `<span class="line"><span data-n="${n + 1}"></span>${line}\n</span>`).join("");
     }
     at("answer").hidden = false;
+  }
+
+  // ---------------------------------------------------------------- the exercise
+
+  function task() {
+    at("task").hidden = !exercise.checked;
+    at("solution").hidden = exercise.checked && at("reveal").getAttribute("aria-expanded") === "false";
+  }
+
+  function judge() {
+    if (shown === null) return;
+    const begun = attempt.value.trim();
+    tried = begun && begun !== shown.begin.trim() ? attempt.value : null;
+    if (tried === null) {
+      at("verdict").textContent = "";
+      at("attempt-error").hidden = true;
+      return;
+    }
+    hurry();
+  }
+
+  function judged(found) {
+    say("Judged.");
+    at("attempt-error").hidden = found.ok;
+    at("attempt-error").textContent = found.ok ? "" : mistake(found, attempt.value);
+    // Markup that the engine made itself: it escapes every name.
+    at("verdict").innerHTML = found.ok ? found.html : "";
+  }
+
+  function mistake(found, text) {
+    const line = found.line ? text.split("\n")[found.line - 1] ?? "" : "";
+    const caret = found.line ? `\n\n${line}\n${" ".repeat(found.column - 1)}^` : "";
+    const place = found.line ? `line ${found.line}, column ${found.column}: ` : "";
+    return `${place}${found.message.split("\n  in ")[0]}${caret}`;
   }
 
   function copied(kind) {
@@ -158,10 +200,40 @@
   spec.addEventListener("input", typed);
   spec.addEventListener("scroll", () => { at("colours").parentElement.scrollLeft = spec.scrollLeft; });
   for (const id of ["option", "wrt", "tangent"]) at(id).addEventListener("change", ask);
-  at("example").addEventListener("change", () => { spec.value = at("example").value; at("wrt").value = ""; typed(); });
-  addEventListener("hashchange", () => { const text = fromAddress(); if (text !== null && text !== spec.value) { spec.value = text; colour(); ask(); } });
+  at("example").addEventListener("change", () => {
+    const chosen = at("example");
+    spec.value = chosen.value;
+    at("wrt").value = "";
+    practise(chosen.selectedOptions[0].dataset.exercise !== undefined);
+    typed();
+  });
+
+  function practise(wanted) {
+    exercise.checked = wanted;
+    at("reveal").setAttribute("aria-expanded", "false");
+    attempt.value = "";
+    if (shown) shown.begin = "";
+    task();
+  }
+  exercise.addEventListener("change", () => { task(); toAddress(); judge(); });
+  attempt.addEventListener("input", () => { clearTimeout(pause); pause = setTimeout(judge, 2 * PAUSE); });
+  at("reveal").addEventListener("click", () => {
+    const open = at("reveal").getAttribute("aria-expanded") === "false";
+    at("reveal").setAttribute("aria-expanded", String(open));
+    at("reveal").textContent = open ? "Hide the answer" : "Show the answer";
+    task();
+  });
+  addEventListener("hashchange", () => {
+    const text = fromAddress(), wanted = location.hash.startsWith("#e=");
+    if (text === null || (text === spec.value && wanted === exercise.checked)) return;
+    spec.value = text;
+    practise(wanted);
+    colour();
+    ask();
+  });
 
   spec.value = fromAddress() ?? at("example").value;
+  practise(location.hash.startsWith("#e="));
   colour();
   ask();
   start();

@@ -330,6 +330,7 @@ def test_help_has_a_short_name(command):
 COMMANDS = (
     "list",
     "show",
+    "graph",
     "new",
     "generate",
     "check",

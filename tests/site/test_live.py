@@ -35,6 +35,7 @@ NORM = (
     "op norm(x[n,k], w[k]; eps=1e-5) -> y\n"
     "m[n] = mean[k](x[n,k]**2)\ny[n,k] = x[n,k]*rsqrt(m[n] + eps)*w[k]\n"
 )
+ATTEMPT = "grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j]))"
 
 
 def asked(text: str, **more: Any) -> Any:
@@ -101,11 +102,14 @@ def test_the_engine_needs_neither_torch_nor_numpy_nor_sympy():
         "sys.meta_path.insert(0, Without())\n"
         "import time; del time.thread_time\n"
         "from derive.site.live import answer\n"
-        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX}))}))"
+        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX}))}))\n"
+        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX, 'attempt': ATTEMPT}))}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["ok"]
+    derived, judged = map(json.loads, done.stdout.splitlines())
+    assert derived["ok"]
+    assert judged["right"]
 
 
 def hostile(count: int, seed: int) -> Iterator[str]:
@@ -183,6 +187,10 @@ def test_the_archive_is_the_engine_alone_and_always_the_same():
     assert len(first) < 2_500_000
     names = zipfile.ZipFile(io.BytesIO(first)).namelist()
     assert {"derive/site/live.py", "derive/templates/site/answer.html.jinja"} <= set(names)
+    assert [n for n in names if n.startswith("derive/auditing")] == [
+        "derive/auditing/__init__.py",
+        "derive/auditing/terms.py",
+    ]
     assert not [n for n in names if n.startswith(("derive/tracing", "derive/command", "torch"))]
     assert len(names) == len(set(names))
 
@@ -254,6 +262,64 @@ def test_a_mistake_is_shown_mended_and_the_code_is_copied_and_run(address):
         )
         assert set(hosts) <= {address.split("/")[2]}
         assert not [line for line in page.get_log("browser") if line["level"] == "SEVERE"]
+
+
+@in_a_browser
+def test_an_exercise_is_wrong_then_right_and_shows_its_answer(address):
+    with browser() as page:
+        page.get(address)
+        waits_for(page, "Derived in")
+        attempt = page.find_element("id", "attempt")
+        assert not attempt.is_displayed()
+        page.execute_script(
+            "const list = document.getElementById('example');"
+            "list.selectedIndex = [...list.options].findIndex((o) => 'exercise' in o.dataset);"
+            "list.dispatchEvent(new Event('change'));"
+        )
+        waits_until(page, lambda: attempt.get_property("value") == "grad_A[n,k] = ")
+        assert attempt.is_displayed()
+        assert not page.find_element("id", "formulas").is_displayed()
+        tries(page, "grad_A[n,k] = S[n,k]*(G[n,k] + sum[j](G[n,j]*S[n,j]))")
+        waits_until(page, lambda: "Not right yet. the sign is wrong" in verdict(page))
+        assert page.find_elements("css selector", "#verdict math")
+        tries(page, "grad_A[n,k] = S[n,k]*(G[n,k] - <b>")
+        waits_until(page, lambda: page.find_element("id", "attempt-error").is_displayed())
+        assert page.find_element("id", "attempt-error").text.startswith("line 1, column ")
+        assert verdict(page) == ""
+        tries(page, ATTEMPT)
+        waits_until(page, lambda: verdict(page).startswith("Right."))
+        assert not page.find_element("id", "attempt-error").is_displayed()
+        page.find_element("id", "reveal").click()
+        assert page.find_element("id", "formulas").is_displayed()
+        link = page.current_url
+        assert "#e=" in link
+        page.get("about:blank")
+        page.get(link)
+        waits_for(page, "Derived in")
+        assert page.find_element("id", "attempt").is_displayed()
+        assert not page.find_element("id", "formulas").is_displayed()
+        assert not [line for line in page.get_log("browser") if line["level"] == "SEVERE"]
+
+
+def tries(page: Any, text: str) -> None:
+    """Replace the attempt by a text, as typing does."""
+    page.execute_script(
+        "const field = document.getElementById('attempt');"
+        "field.value = arguments[0]; field.dispatchEvent(new Event('input'));",
+        text,
+    )
+
+
+def verdict(page: Any) -> str:
+    said: str = page.find_element("id", "verdict").text
+    return said
+
+
+def waits_until(page: Any, holds: Any) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end, page.find_element("id", "state").text
+        time.sleep(0.05)
 
 
 def runs(code: str) -> None:

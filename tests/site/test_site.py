@@ -176,10 +176,10 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path):
 
 
 def test_an_operation_that_fails_is_told_and_has_no_page(tmp_path, monkeypatch):
-    def page(entry: Entry, live: bool) -> str:
+    def page(entry: Entry, live: bool, drawn: bool) -> str:
         if entry.name == "worst":
             raise DeriveError("cannot be derived")
-        return operation_page(entry, live)
+        return operation_page(entry, live, drawn)
 
     monkeypatch.setattr("derive.site.build.operation_page", page)
     monkeypatch.setattr("derive.command.site._SHARE", 3)  # in this process

@@ -42,6 +42,7 @@ NAMED_COMMANDS = (
     "audit_table",
     "auditing",
     "cli",
+    "graphing",
     "linting",
     "options",
     "site",

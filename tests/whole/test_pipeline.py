@@ -109,3 +109,10 @@ def test_composite_axes_optional_inputs_and_masks_are_reported():
     for name in ("split axes", "flatten", "insert guards", "lower", "convert layouts"):
         assert name in names
     assert "specialize none" in names
+
+
+def test_expanded_distances_are_reported():
+    op = derive.parse("op f(x[i,k], y[j,k]) -> D; D[i,j] = sum[k]((x[i,k] - y[j,k])**2)")
+    (report,) = [r for r in pass_reports(op) if r.name == "center differences"]
+    assert any(line.startswith("D[i,j] = maximum(Σₖ x_centred[i,k]²") for line in report.after)
+    assert any(line.startswith("centre[k] = where(2·mean[k]² > ") for line in report.after)

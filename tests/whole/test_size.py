@@ -7,14 +7,14 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 83_300,
-    "derive/algebra": 4_300,
+    "derive": 84_700,
+    "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_400,
     "derive/check": 4_900,
-    "derive/command": 3_600,
+    "derive/command": 3_700,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
@@ -24,12 +24,12 @@ LIMITS = {
     "derive/module": 5_900,
     "derive/notation": 7_800,
     "derive/program": 7_500,
-    "derive/reports": 1_300,
+    "derive/reports": 1_800,
     "derive/show": 2_400,
-    "derive/site": 1_400,
+    "derive/site": 2_200,
     "derive/tracing": 8_900,
     "templates": 1_700,
-    "tests": 66_200,
+    "tests": 66_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
