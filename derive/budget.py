@@ -71,7 +71,9 @@ class _Clock:
 
     def _error(self, what: str, name: str) -> LimitError:
         place = f", at {self.place}" if self.place else ""
-        return LimitError(f"{self.name} {what}{place}: {_ADVICE} ({_limit_options(name)})")
+        return LimitError(
+            f"{self.name} {what}{place}: {_ADVICE} ({_limit_options(name)})", kind="over-limit"
+        )
 
 
 _CLOCK: ContextVar[_Clock | None] = ContextVar("clock", default=None)
@@ -161,7 +163,9 @@ def _parse_limit(of: str, value: float | str) -> float:
     except ValueError:
         amount = nan
     if not amount >= 0:
-        raise DeriveError(f"{of} must be a number of at least 0, not {value!r}")
+        raise DeriveError(
+            f"{of} must be a number of at least 0, not {value!r}", kind="unknown-option"
+        )
     return amount
 
 
@@ -187,7 +191,8 @@ def check_code(name: str, text: str) -> str:
     longest = _longest(text)
     raise LimitError(
         f"{name} has {len(text):,} characters of code, above the limit of {most:,.0f}; most of "
-        f"them compute {longest}: {_ADVICE} ({_limit_options('code')})"
+        f"them compute {longest}: {_ADVICE} ({_limit_options('code')})",
+        kind="over-limit",
     )
 
 

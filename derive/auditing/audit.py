@@ -89,12 +89,15 @@ def audit_all(
     """Audit a Function at several example calls; see `audit`."""
     if not examples or not any(is_float(a) for a in examples[0]):
         raise DeriveError(
-            "an audit needs example inputs, and at least one of them must be a float tensor"
+            "an audit needs example inputs, and at least one of them must be a float tensor",
+            kind="audit-inputs",
         )
     names = Subject(function).names(max(map(len, examples)))
     unknown = [name for name in constants if name not in names]
     if unknown:
-        raise DeriveError(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
+        raise DeriveError(
+            f"forward has no argument {unknown[0]}; it has {', '.join(names)}", kind="audit-inputs"
+        )
     given = AuditRequest(
         Subject(function, torch_function(reference, names), once=once),
         [tuple(e) for e in examples],
@@ -107,7 +110,8 @@ def audit_all(
         report, ended = isolated(given.report, seconds)
     except EndedError as error:
         raise DeriveError(
-            f"{given.subject.name} cannot be judged: the process {error} at the example inputs"
+            f"{given.subject.name} cannot be judged: the process {error} at the example inputs",
+            kind="audit-inputs",
         ) from None
     if not report.right:
         _import_for_explanations()

@@ -80,12 +80,16 @@ class Subject:
 
         if not _is_function(self.function):
             raise DeriveError(
-                f"{self.function!r} is not a torch.autograd.Function; pass the class itself"
+                f"{self.function!r} is not a torch.autograd.Function; pass the class itself",
+                kind="audit-subject",
             )
         base: Any = torch.autograd.Function
         own: Any = self.function
         if own.backward is base.backward and own.vjp is base.vjp:
-            raise DeriveError(f"{self.name} defines no backward, so there is nothing to judge")
+            raise DeriveError(
+                f"{self.name} defines no backward, so there is nothing to judge",
+                kind="audit-subject",
+            )
 
     @property
     def name(self) -> str:
@@ -303,7 +307,8 @@ def right_gradients(
         if subject.reference is not None:
             raise DeriveError(
                 f"{subject.name} cannot be judged: autograd fails on its reference: "
-                f"{str(error).strip().splitlines()[0]}"
+                f"{str(error).strip().splitlines()[0]}",
+                kind="audit-inputs",
             ) from error
         found = None
     if found is not None and (
@@ -471,5 +476,6 @@ def check_reference(subject: Subject, args: Sequence[Any]) -> None:
         ):
             raise DeriveError(
                 f"{subject.name} cannot be judged: output {n} of its forward differs from "
-                "that of reference= for the same inputs; correct the wrong one"
+                "that of reference= for the same inputs; correct the wrong one",
+                kind="audit-inputs",
             )

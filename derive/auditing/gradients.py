@@ -294,7 +294,7 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
             if g is not None and is_tensor(o) and o.requires_grad
         ]
         if not pairs:
-            raise DeriveError("autograd records no operation of the forward")
+            raise DeriveError("autograd records no operation of the forward", kind="audit-inputs")
         first = torch.autograd.grad(
             [o for o, _ in pairs],
             list(leaves.values()),

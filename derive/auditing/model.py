@@ -252,7 +252,8 @@ def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., 
         if len(known) < len(model.places):
             raise DeriveError(
                 f"{op.name} has {len(op.inputs)} inputs, but the forward takes "
-                f"{len(model.places)} tensors; give the operation of this forward"
+                f"{len(model.places)} tensors; give the operation of this forward",
+                kind="audit-inputs",
             )
         given = {name: args[n] for n, name in known.items()}
         made = values(op, given, model.parameters(args))

@@ -89,7 +89,10 @@ class Audit:
         self.is_told = told is not None
         subject = replace(given.subject, owned=owned, constants=given.constants | (told or set()))
         if not subject.wanted(self.examples[0]):
-            raise DeriveError("no float argument is left that has a gradient: all are constants")
+            raise DeriveError(
+                "no float argument is left that has a gradient: all are constants",
+                kind="audit-inputs",
+            )
         self.subject = self._runnable(subject, widened(self.examples[0]))
         kept = frozenset((n,) for n in owned)
         self.structure = structure_of(self.examples, kept)
@@ -98,7 +101,8 @@ class Audit:
         if not self.outcomes:
             raise DeriveError(
                 f"{self.subject.name} cannot be judged: its forward gives no finite numbers for "
-                "the example inputs, in float64 or in their own dtype; give inputs from its domain"
+                "the example inputs, in float64 or in their own dtype; give inputs from its domain",
+                kind="audit-inputs",
             )
 
     # ------------------------------------------------------------- beforehand
@@ -129,7 +133,8 @@ class Audit:
             except Exception:
                 raise DeriveError(
                     f"{subject.name} cannot be judged: its forward fails on the example inputs: "
-                    f"{error_line(error)}"
+                    f"{error_line(error)}",
+                    kind="audit-inputs",
                 ) from error
             return narrow
         made = _none_if_raises(
@@ -162,7 +167,8 @@ class Audit:
             if not taken or not takes(taken):
                 raise DeriveError(
                     f"{subject.name} cannot be judged: a call fails where its inputs need "
-                    f"gradients: {error_line(error)}"
+                    f"gradients: {error_line(error)}",
+                    kind="audit-inputs",
                 ) from error
             refused = [n for n in wanted if n not in taken]
             names = " or ".join(self.names[n] for n in refused)

@@ -43,12 +43,14 @@ def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
             sizes = [int(n) for n in numbers.split(",")]
         except ValueError:
             short = text if len(text) < 80 else f"{text[:80]}…"
-            raise DeriveError(f"--size {short}: write n=32, or p=2,3 for a group") from None
+            raise DeriveError(
+                f"--size {short}: write n=32, or p=2,3 for a group", kind="given-size"
+            ) from None
         for n in sizes:
             if not 0 <= n < _MOST:
-                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}")
+                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}", kind="given-size")
         if letter in found:
-            raise DeriveError(f"size({letter}) is given twice")
+            raise DeriveError(f"size({letter}) is given twice", kind="given-size")
         found[letter] = sizes
     return found
 
@@ -85,11 +87,15 @@ def random_inputs(
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
     except ValueError as error:
-        raise DeriveError(f"{op.name}: the sizes are inconsistent: {error}") from None
+        raise DeriveError(
+            f"{op.name}: the sizes are inconsistent: {error}", kind="given-size"
+        ) from None
     letters = _extent_of_letter(op)
     for letter, given in (sizes or {}).items():
         if _index_sizes(found[letters[letter]]) != tuple(given):
-            raise DeriveError(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
+            raise DeriveError(
+                f"{op.name}: the sizes are inconsistent: size({letter}) differs", kind="given-size"
+            )
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
         tensors = _random_integers(op, rng, small, shapes, parameters, found)
@@ -98,7 +104,10 @@ def random_inputs(
                 tensors[t.name] = _random_floats(op, t, rng, small, shapes[t.name], found, way)
         if _has_clean_outputs(op, tensors, parameters, way == "normal"):
             return Inputs(tensors, parameters, {n: found[e] for n, e in letters.items()})
-    raise DeriveError(f"{op.name}: found no random inputs of these sizes with outputs free of nan")
+    raise DeriveError(
+        f"{op.name}: found no random inputs of these sizes with outputs free of nan",
+        kind="no-sample",
+    )
 
 
 # --------------------------------------------------------------------- sizes
@@ -139,7 +148,8 @@ def _resized(
     for name, given in wanted.items():
         if name not in letters:
             raise DeriveError(
-                f"{op.name} has no index {name}; its indices are {', '.join(letters)}"
+                f"{op.name} has no index {name}; its indices are {', '.join(letters)}",
+                kind="unknown-index",
             )
         extent = letters[name]
         if extent not in free:
@@ -150,15 +160,19 @@ def _resized(
                     f"size({'), size('.join(sources)}); set that size"
                     if sources
                     else "the operation"
-                )
+                ),
+                kind="given-size",
             )
         group = isinstance(known[extent], tuple)
         if not group and len(given) != 1:
             raise DeriveError(
-                f"{op.name}: {name} is a single axis and takes one size, not {len(given)}"
+                f"{op.name}: {name} is a single axis and takes one size, not {len(given)}",
+                kind="given-size",
             )
         if min(given, default=1) < 1:
-            raise DeriveError(f"{op.name}: size({name}) must be positive, not {min(given)}")
+            raise DeriveError(
+                f"{op.name}: size({name}) must be positive, not {min(given)}", kind="given-size"
+            )
         found[extent] = tuple(given) if group else given[0]
     for p in op.parameters:
         if isinstance(p, SizeOf) and p.extent in found:
@@ -205,7 +219,8 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
         raise DeriveError(
             f"{op.name}: at these sizes the reference computes {elements:.3g} elements "
             f"({elements * _BYTES / 2**30:.3g} GiB), and several times as much for the gradients, "
-            "which exceeds the memory; give smaller sizes"
+            "which exceeds the memory; give smaller sizes",
+            kind="given-size",
         )
 
 
@@ -274,7 +289,9 @@ def _has_clean_outputs(
     """True if no output has a nan, and with ``finite`` no infinity."""
     made = _values_if_legal(op, tensors, parameters)
     if made is None:
-        raise DeriveError(f"{op.name}: found no integers that keep every access in bounds")
+        raise DeriveError(
+            f"{op.name}: found no integers that keep every access in bounds", kind="no-sample"
+        )
     outputs = [made[name] for name in reference.selected(op, parameters)]
     return all(bool((o.isfinite() if finite else ~o.isnan()).all()) for o in outputs)
 

@@ -143,7 +143,9 @@ def sample(op: Operation, case: Case, seed: int = 0) -> Sample:
         for whole in found:
             if all(fits(v) for v in whole.outputs.values()):
                 return whole
-    raise VerificationError(f"{op.name}: found no inputs with finite outputs{reason}")
+    raise VerificationError(
+        f"{op.name}: found no inputs with finite outputs{reason}", kind="not-verified"
+    )
 
 
 def _is_finite(values: Array) -> bool:

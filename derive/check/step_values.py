@@ -57,7 +57,7 @@ class StepValues:
 
     def _computed(self, axes: tuple[Expr, ...], e: Expr) -> Any:
         if self.most is not None and self._work(axes, e) > self.most:
-            raise TooMuchWork(f"{e} has too many terms")
+            raise TooMuchWork(f"{e} has too many terms", kind="over-limit")
         for access in accesses(e):
             if access.tensor not in self.known:
                 self.known[access.tensor] = self.of(*self.bodies[access.tensor])

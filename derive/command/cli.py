@@ -336,7 +336,8 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     for letter in sizes:
         if letter not in known:
             raise DeriveError(
-                f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}"
+                f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}",
+                kind="unknown-index",
             )
     warn(warned(op))
     derivations = [derivation(op, option) for option, _ in options(op)]

@@ -26,7 +26,8 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
     make = getattr(module, "examples", None)
     if not callable(make):
         raise DeriveError(
-            f"{shown(path)} has no function examples(); define one that returns lists of arguments"
+            f"{shown(path)} has no function examples(); define one that returns lists of arguments",
+            kind="examples-file",
         )
     made = list(make())
     if made and not all(isinstance(one, list | tuple) for one in made):
@@ -44,7 +45,8 @@ def mapping_of(path: Path) -> Mapping[str, Any]:
         made = made()
     if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
         raise DeriveError(
-            f"{shown(path)} has no mapping examples = {{'MODULE:CLASS': [[arguments]]}}"
+            f"{shown(path)} has no mapping examples = {{'MODULE:CLASS': [[arguments]]}}",
+            kind="examples-file",
         )
     return made
 
@@ -60,11 +62,15 @@ def named_object(given: str) -> Any:
     """Import the object MODULE:NAME or FILE.py:NAME."""
     place, found, name = given.rpartition(":")
     if not found or not place or not name:
-        raise DeriveError(f"{given!r} is not a name; write MODULE:NAME or FILE.py:NAME")
+        raise DeriveError(
+            f"{given!r} is not a name; write MODULE:NAME or FILE.py:NAME", kind="examples-file"
+        )
     value: Any = _loaded(Path(place)) if place.endswith(".py") else _imported(place)
     for part in name.split("."):
         if not hasattr(value, part):
-            raise DeriveError(f"{place} has no {name}; it has {', '.join(_public(value))}")
+            raise DeriveError(
+                f"{place} has no {name}; it has {', '.join(_public(value))}", kind="examples-file"
+            )
         value = getattr(value, part)
     return value
 
@@ -81,7 +87,8 @@ def _imported(name: str) -> ModuleType:
         return import_module(name)
     except Exception as error:
         raise DeriveError(
-            f"the module {name} cannot be imported: {type(error).__name__}: {error}"
+            f"the module {name} cannot be imported: {type(error).__name__}: {error}",
+            kind="examples-file",
         ) from None
 
 
@@ -90,7 +97,7 @@ def _loaded(path: Path) -> ModuleType:
     from derive.notation.specification import AsWritten
 
     if not path.is_file():
-        raise DeriveError(f"the file {path} does not exist")
+        raise DeriveError(f"the file {path} does not exist", kind="examples-file")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -103,6 +110,7 @@ def _loaded(path: Path) -> ModuleType:
         loader.exec_module(module)
     except Exception as error:
         raise DeriveError(
-            f"{shown(path)} cannot be imported: {type(error).__name__}: {error}"
+            f"{shown(path)} cannot be imported: {type(error).__name__}: {error}",
+            kind="examples-file",
         ) from None
     return module

@@ -64,15 +64,16 @@ def lint_table(start: Path) -> dict[str, list[str]]:
     found = table.get("lint", {}) if isinstance(table, dict) else {}
     where = f"{path}: [tool.derive.lint]"
     if not isinstance(found, dict):
-        raise DeriveError(f"{where} is a table of select, ignore and exclude")
+        raise DeriveError(f"{where} is a table of select, ignore and exclude", kind="project-table")
     unknown = sorted(set(found) - {"select", "ignore", "exclude"})
     if unknown:
         raise DeriveError(
-            f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude"
+            f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude",
+            kind="project-table",
         )
     for key, value in found.items():
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise DeriveError(f"{where} {key} is a list of strings")
+            raise DeriveError(f"{where} {key} is a list of strings", kind="project-table")
     return found
 
 
@@ -91,32 +92,43 @@ def _table(path: Path) -> Any:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeriveError(f"{path}: {error}") from None
+        raise DeriveError(f"{path}: {error}", kind="project-table") from None
     tools = content.get("tool", {})
     if not isinstance(tools, dict):
         raise DeriveError(
-            f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]"
+            f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]",
+            kind="project-table",
         )
     return tools.get("derive")
 
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(f"{path}: [tool.derive] must be a table: specs, out, standalone and lint")
+        raise DeriveError(
+            f"{path}: [tool.derive] must be a table: specs, out, standalone and lint",
+            kind="project-table",
+        )
     unknown = sorted(set(table) - {"specs", "out", "standalone", "lint"})
     if unknown:
         raise DeriveError(
             f"{path}: [tool.derive] has no key {', '.join(unknown)}; "
-            "its keys are specs, out, standalone and lint"
+            "its keys are specs, out, standalone and lint",
+            kind="project-table",
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
     standalone = table.get("standalone", False)
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
-        raise DeriveError(f"{path}: [tool.derive] specs must be a list of files and folders")
+        raise DeriveError(
+            f"{path}: [tool.derive] specs must be a list of files and folders", kind="project-table"
+        )
     if not isinstance(out, str):
-        raise DeriveError(f"{path}: [tool.derive] out must be the path of a folder")
+        raise DeriveError(
+            f"{path}: [tool.derive] out must be the path of a folder", kind="project-table"
+        )
     if not isinstance(standalone, bool):
-        raise DeriveError(f"{path}: [tool.derive] standalone must be true or false")
+        raise DeriveError(
+            f"{path}: [tool.derive] standalone must be true or false", kind="project-table"
+        )
     root = path.parent
     folder = root / _folder_name(out, f"{path}: [tool.derive] out")
     try:
@@ -125,19 +137,22 @@ def _project(path: Path, table: Any) -> Project:
             if (root / name).is_dir() and realpath(root / name) == realpath(folder):
                 raise DeriveError(
                     f"out is {out!r}, which is also a folder of specs, so that modules would be "
-                    "read as specs; choose another folder"
+                    "read as specs; choose another folder",
+                    kind="project-table",
                 )
         return Project(path, spec_files(root / spec for spec in specs), folder, standalone)
     except DeriveError as error:
-        raise DeriveError(f"{path}: [tool.derive] {error}") from None
+        raise DeriveError(f"{path}: [tool.derive] {error.text}", kind=error.kind) from None
 
 
 def _folder_name(text: str, what: str) -> str:
     """Return the text; raise a DeriveError if it cannot be the name of a file or folder."""
     if not text.strip():
-        raise DeriveError(f"{what} is empty; name a folder")
+        raise DeriveError(f"{what} is empty; name a folder", kind="output-file")
     if "\0" in text:
-        raise DeriveError(f"{what} is {text!r}; a path cannot contain a NUL character")
+        raise DeriveError(
+            f"{what} is {text!r}; a path cannot contain a NUL character", kind="output-file"
+        )
     return text
 
 
@@ -152,11 +167,12 @@ def folder_of(out: str | None, project: Project | None) -> Path:
         folder = project.out if project is not None else Path("generated")
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
-            raise DeriveError(f"{folder}: {path} is a broken symbolic link")
+            raise DeriveError(f"{folder}: {path} is a broken symbolic link", kind="output-file")
         if path.exists():
             if not path.is_dir():
                 raise DeriveError(
-                    f"{folder}: {path} is not a folder; choose another folder for the modules"
+                    f"{folder}: {path} is not a folder; choose another folder for the modules",
+                    kind="output-file",
                 )
             break
     return folder
@@ -178,7 +194,9 @@ def _files(path: Path) -> Iterator[Path]:
         return
     found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.name[0] != "_")
     if not found:
-        raise SpecError(f"{path}: the folder has no spec file (.derive or .py)")
+        raise SpecError(
+            f"{path}: the folder has no spec file (.derive or .py)", kind="incomplete-operation"
+        )
     yield from found
 
 
@@ -223,11 +241,15 @@ def _unique_by_name(
     for file, name, known in operations:
         if name in found:
             other = found[name][1]
-            raise SpecError(f"{file}: operation {name} is also defined in {other}; rename one")
+            raise SpecError(
+                f"{file}: operation {name} is also defined in {other}; rename one",
+                kind="defined-twice",
+            )
         if lowered.setdefault(name.casefold(), name) != name or name == "__init__":
             raise SpecError(
                 f"{file}: operation {name} would have the module file of another operation; "
-                "rename it"
+                "rename it",
+                kind="defined-twice",
             )
         found[name] = known, file
     return found
@@ -240,7 +262,10 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
         found = _all_of(Path(path), limit)
         if inner in found:
             return found[inner]
-        raise SpecError(f"{path} has no operation {inner}{_nearest(inner, list(found))}")
+        raise SpecError(
+            f"{path} has no operation {inner}{_nearest(inner, list(found))}",
+            kind="unknown-operation",
+        )
     for one in _find_by_name(name, project, limit):
         return one
     if Path(name).suffix in SUFFIXES and Path(name).is_file():
@@ -249,12 +274,15 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
             return next(iter(found.values()))
         raise SpecError(
             f"{name} has {len(found)} operations; choose one, for example "
-            f"{name}:{next(iter(found))}"
+            f"{name}:{next(iter(found))}",
+            kind="several-operations",
         )
     shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
     meant = [n for n in near if n in shipped or next(_find_by_name(n, project, limit), None)]
-    raise SpecError(f"no operation is called {name}{_nearest(name, meant)}")
+    raise SpecError(
+        f"no operation is called {name}{_nearest(name, meant)}", kind="unknown-operation"
+    )
 
 
 def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
@@ -266,7 +294,8 @@ def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
     project = find_project(start)
     if project is None:
         raise DeriveError(
-            "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]"
+            "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]",
+            kind="project-table",
         )
     return [project.path, *project.specs]
 

@@ -79,7 +79,8 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
                 lock.acquire(timeout=_PATIENCE)
             except Timeout:
                 raise DeriveError(
-                    f"{places.holder()} is still generating {out}; try again later"
+                    f"{places.holder()} is still generating {out}; try again later",
+                    kind="output-file",
                 ) from None
         with _released(lock, places):
             _recover(out, places)
@@ -98,7 +99,7 @@ def _prepared(out: Path) -> _StagingPaths:
         places.lock.touch()
     except OSError as error:
         reason = f"{error.filename} cannot be written: {error.strerror}"
-        raise DeriveError(f"{out}: {reason}; nothing has changed") from None
+        raise DeriveError(f"{out}: {reason}; nothing has changed", kind="output-file") from None
     return places
 
 
@@ -117,7 +118,9 @@ def settle(out: Path) -> None:
         lock.acquire(timeout=_MOMENT if places.ready.exists() else 0)
     except Timeout:
         if places.ready.exists():
-            raise DeriveError(f"{places.holder()} is writing to {out}; try again later") from None
+            raise DeriveError(
+                f"{places.holder()} is writing to {out}; try again later", kind="output-file"
+            ) from None
     except OSError:
         if places.ready.exists():
             raise
@@ -149,7 +152,9 @@ def replace(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         where = error.filename or out
-        raise DeriveError(f"{where} cannot be written: {reason}; nothing has changed") from None
+        raise DeriveError(
+            f"{where} cannot be written: {reason}; nothing has changed", kind="output-file"
+        ) from None
     _flush(places.ready.parent)
     _move(out, places.ready)
 
@@ -234,7 +239,8 @@ def _move(out: Path, ready: Path) -> None:
     except OSError as error:
         raise DeriveError(
             f"{error.filename2 or error.filename} cannot be replaced: {error.strerror}; fix that, "
-            "and the next run moves the remaining files into place"
+            "and the next run moves the remaining files into place",
+            kind="output-file",
         ) from None
     _flush(out)
     shutil.rmtree(ready)

@@ -180,7 +180,7 @@ def _condition_lines(test: str, columns: int) -> list[str]:
         return [f"if {test}:"]
     lines = re.split(r" (?=or |!= )", test)
     if any(len(line) + 8 > columns for line in lines):
-        raise LoweringError(f"a check is longer than one line: {test}")
+        raise LoweringError(f"a check is longer than one line: {test}", kind="no-torch-code")
     return ["if (", *(f"    {line}" for line in lines), "):"]
 
 

@@ -188,7 +188,9 @@ class _Split:
             return replace(e, axes=_flat_axes(body.axes(e.axes)), body=body.value(e.body))
         except LoweringError as error:
             line = f", on line {e.line}" if e.line else ""
-            raise LoweringError(f"{self.op.name}: {error}\nin {e.name}{line}") from None
+            raise LoweringError(
+                f"{self.op.name}: {error.text}\nin {e.name}{line}", kind=error.kind
+            ) from None
 
 
 class _SplitBody:
@@ -221,7 +223,9 @@ class _SplitBody:
             elif isinstance(axis, Num):
                 result.append(())
             else:
-                raise LoweringError(f"an axis is given by {axis!r}, not by indices")
+                raise LoweringError(
+                    f"an axis is given by {axis!r}, not by indices", kind="no-torch-code"
+                )
         return tuple(result)
 
     def inputs(self, tensor: str, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
@@ -317,7 +321,8 @@ class _SplitBody:
                     raise LoweringError(
                         "a composite with the group "
                         f"*{next(i.name for i in indices if i.group)} is read on an axis that "
-                        "has other parts; read the axis with one index"
+                        "has other parts; read the axis with one index",
+                        kind="no-torch-code",
                     )
                 return [self._number(indices)]
         if len(parts) == 1:
