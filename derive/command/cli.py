@@ -20,6 +20,7 @@ from derive import __version__, catalog
 from derive.budget import SECONDS, allow
 from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_pages, print_warning, shown
+from derive.command.explaining import explain
 from derive.command.linting import lint
 from derive.command.options import Json, Limit, Quiet, Style, Watch, hush, warn
 from derive.command.project import complete_name, find_project, lines_of, lookup, project_files
@@ -356,5 +357,5 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
 
 # ---------------------------------- new, generate, check, verify, compare, audit, lint
 
-for command in (new, generate, check, verify, compare, read, audit, lint, site, docs):
+for command in (new, generate, check, verify, compare, read, audit, lint, site, docs, explain):
     app.command()(command)

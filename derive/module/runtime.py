@@ -220,5 +220,5 @@ def _with_copies(text: str, constants: Sequence[str], functions: Sequence[str]) 
 
 
 def _without_blanks(lines: Sequence[str]) -> Sequence[str]:
-    first = next(n for n, line in enumerate(lines) if line)
+    first = next((n for n, line in enumerate(lines) if line), len(lines))
     return lines[first:]
