@@ -71,9 +71,7 @@ class _Clock:
 
     def _error(self, what: str, name: str) -> LimitError:
         place = f", at {self.place}" if self.place else ""
-        return LimitError(
-            f"{self.name} {what}{place}: {_ADVICE} ({_limit_options(name)})", kind="over-limit"
-        )
+        return LimitError(f"{self.name} {what}{place}: {_ADVICE} ({_limit_options(name)})")
 
 
 _CLOCK: ContextVar[_Clock | None] = ContextVar("clock", default=None)
@@ -191,8 +189,7 @@ def check_code(name: str, text: str) -> str:
     longest = _longest(text)
     raise LimitError(
         f"{name} has {len(text):,} characters of code, above the limit of {most:,.0f}; most of "
-        f"them compute {longest}: {_ADVICE} ({_limit_options('code')})",
-        kind="over-limit",
+        f"them compute {longest}: {_ADVICE} ({_limit_options('code')})"
     )
 
 

@@ -117,9 +117,12 @@ class DeriveError(Exception):
     None for an error that derive does not raise. ``derive explain CODE`` prints what helps.
     """
 
+    kind: ErrorKind | None = None
+
     def __init__(self, message: str = "", *, kind: ErrorKind | None = None) -> None:
         super().__init__(shortened(message))
-        self.kind = kind
+        if kind is not None:
+            self.kind = kind
 
     @property
     def code(self) -> str | None:
@@ -186,13 +189,19 @@ class LoweringError(DeriveError):
     The message shows the equation. A separate equation for the part that it names often helps.
     """
 
+    kind = "no-torch-code"
+
 
 class LimitError(DeriveError):
     """The derivation exceeds a limit of time, memory or code size; see `derive.limits`."""
 
+    kind = "over-limit"
+
 
 class VerificationError(DeriveError):
     """Generated code disagrees with its operation. `derive generate` then writes nothing."""
+
+    kind = "not-verified"
 
 
 class DeriveWarning(UserWarning):

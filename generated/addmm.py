@@ -66,8 +66,8 @@ def addmm(
     mat1: torch.Tensor,
     mat2: torch.Tensor,
     *,
-    beta: float = 1,
-    alpha: float = 1,
+    beta: float = 1.0,
+    alpha: float = 1.0,
 ) -> torch.Tensor:
     """Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j].
 

@@ -75,7 +75,10 @@ def avg_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.T
         signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
         raise rt.explained("avg_pool1d", signature, input, kernel_size, stride)
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
-        raise ValueError("avg_pool1d: no value of index u keeps every access in bounds")
+        raise ValueError(
+            "avg_pool1d: no value of index u keeps every access in bounds: axis 2 of "
+            f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
+        )
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _avg_pool1d_forward(input, kernel_size, stride)
     return rt.apply(_AvgPool1d, input, kernel_size, stride)

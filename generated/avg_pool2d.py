@@ -88,9 +88,15 @@ def avg_pool2d(
             "avg_pool2d", signature, input, kernel_height, kernel_width, stride
         )
     if (input.shape[2] - kernel_height) // stride + 1 < 0:
-        raise ValueError("avg_pool2d: no value of index x keeps every access in bounds")
+        raise ValueError(
+            "avg_pool2d: no value of index x keeps every access in bounds: axis 2 of "
+            f"input has size {input.shape[2]} and kernel_height is {kernel_height}"
+        )
     if (input.shape[3] - kernel_width) // stride + 1 < 0:
-        raise ValueError("avg_pool2d: no value of index y keeps every access in bounds")
+        raise ValueError(
+            "avg_pool2d: no value of index y keeps every access in bounds: axis 3 of "
+            f"input has size {input.shape[3]} and kernel_width is {kernel_width}"
+        )
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _avg_pool2d_forward(input, kernel_height, kernel_width, stride)
     return rt.apply(_AvgPool2d, input, kernel_height, kernel_width, stride)

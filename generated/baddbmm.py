@@ -66,8 +66,8 @@ def baddbmm(
     batch1: torch.Tensor,
     batch2: torch.Tensor,
     *,
-    beta: float = 1,
-    alpha: float = 1,
+    beta: float = 1.0,
+    alpha: float = 1.0,
 ) -> torch.Tensor:
     """Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j].
 

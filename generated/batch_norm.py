@@ -27,13 +27,8 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
     count = input.shape[0] * math.prod(input.shape[2:])
-    count_minus_correction = count - correction
-    safe_count = count or math.nan
-    sqrt_scaled_count = rt.ieee_call(math.sqrt, count_minus_correction / safe_count)
-    scaled_count_eps = count_minus_correction * eps / safe_count
-    normed = rt.native_batch_norm(
-        input, weight, bias, scaled_count_eps, scale=sqrt_scaled_count
-    )
+    scaled_count = (count - correction) / (count or math.nan)
+    normed = rt.native_batch_norm(input, weight, bias, eps, share=scaled_count)
     output = normed[0].to(dtype)
     mean = normed[1]
     rstd = normed[2]
@@ -80,9 +75,7 @@ class _BatchNorm(Function):
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             count = input.shape[0] * math.prod(input.shape[2:])
-            sqrt_scaled_count = rt.ieee_call(
-                math.sqrt, (count - correction) / (count or math.nan)
-            )
+            scaled_count = (count - correction) / (count or math.nan)
             grads = rt.native_batch_norm_backward(
                 G,
                 input,
@@ -90,7 +83,7 @@ class _BatchNorm(Function):
                 rstd,
                 weight,
                 ctx.needs_input_grad[:3],
-                scale=sqrt_scaled_count,
+                share=scaled_count,
             )
             if ctx.needs_input_grad[0]:
                 grad_input = grads[0]
@@ -132,7 +125,7 @@ def batch_norm(
     bias: torch.Tensor | None = None,
     *,
     eps: float = 1e-05,
-    correction: float = 0,
+    correction: float = 0.0,
 ) -> torch.Tensor:
     """Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
     (None means zeros).

@@ -49,7 +49,7 @@ class _Celu(Function):
         return grad_input, None
 
 
-def celu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
+def celu(input: torch.Tensor, *, alpha: float = 1.0) -> torch.Tensor:
     """Returns output[*p] of input[*p].
 
     alpha is different from 0. A TypeError or ValueError names the argument that does

@@ -116,7 +116,10 @@ def conv1d(
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1
     if size < 0:
-        raise ValueError("conv1d: no value of index u keeps every access in bounds")
+        raise ValueError(
+            "conv1d: no value of index u keeps every access in bounds: axis 2 of input "
+            f"has size {input.shape[2]} and axis 2 of weight has size {weight.shape[2]}"
+        )
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -117,12 +117,18 @@ def conv2d(
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1
     if size < 0:
-        raise ValueError("conv2d: no value of index x keeps every access in bounds")
+        raise ValueError(
+            "conv2d: no value of index x keeps every access in bounds: axis 2 of input "
+            f"has size {input.shape[2]} and axis 2 of weight has size {weight.shape[2]}"
+        )
     size = (
         input.shape[3] + 2 * padding - dilation * (weight.shape[3] - 1) - 1
     ) // stride + 1
     if size < 0:
-        raise ValueError("conv2d: no value of index y keeps every access in bounds")
+        raise ValueError(
+            "conv2d: no value of index y keeps every access in bounds: axis 3 of input "
+            f"has size {input.shape[3]} and axis 3 of weight has size {weight.shape[3]}"
+        )
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -149,7 +149,9 @@ def conv_transpose1d(
     )
     if size < 0:
         raise ValueError(
-            "conv_transpose1d: no value of index u keeps every access in bounds"
+            "conv_transpose1d: no value of index u keeps every access in bounds: axis "
+            f"2 of input has size {input.shape[2]} and axis 2 of weight has size "
+            f"{weight.shape[2]}"
         )
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)

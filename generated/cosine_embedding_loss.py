@@ -3,27 +3,28 @@
     square1[n] = 1e-12 + Σ[d] input1[n,d]²
     square2[n] = 1e-12 + Σ[d] input2[n,d]²
     cosine[n] = 1/√(square1[n]·square2[n])·Σ[d] input1[n,d]·input2[n,d]
-    loss[n] = where(target[n] = 1, 1 − cosine[n], max(cosine[n] − margin, 0))
+    apart[n] = where(target[n] = −1, max(cosine[n] − margin, 0), 0)
+    loss[n] = where(target[n] = 1, 1 − cosine[n], apart[n])
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])/size(n)
+    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0]·[target[n] = −1])/size(n)
     grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
     grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])
+    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0]·[target[n] = −1])
     grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
     grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_cosine[n] = G[n]·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0])
+    grad_cosine[n] = G[n]·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0]·[target[n] = −1])
     grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
     grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
@@ -53,7 +54,8 @@ def _cosine_embedding_loss_forward(input1, input2, target, margin, reduction):
     square1 = 1e-12 + input1.square().sum(1)  # square1[n]
     square2 = 1e-12 + input2.square().sum(1)  # square2[n]
     cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    loss = torch.where(target == 1, 1 - cosine, (cosine - margin).clamp(min=0))
+    apart = torch.where(target == -1, (cosine - margin).clamp(min=0), 0)  # apart[n]
+    loss = torch.where(target == 1, 1 - cosine, apart)
     loss = _cosine_embedding_loss_reduced(loss, reduction).to(dtype)
     return loss, square1, square2, cosine
 
@@ -104,7 +106,7 @@ class _CosineEmbeddingLoss(Function):
                 rsqrt_square1_square2 = (square1 * square2).rsqrt()
                 cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
             grad_cosine = rt.where(
-                (target != 1) & (cosine - margin >= 0), G, 0
+                (target != 1) & (cosine - margin >= 0) & (target == -1), G, 0
             ) - torch.where(target == 1, G, 0)
             grad_cosine_cosine = -0.5 * grad_cosine * cosine
             if first_order:
@@ -142,7 +144,7 @@ def cosine_embedding_loss(
     input2: torch.Tensor,
     target: torch.Tensor,
     *,
-    margin: float = 0,
+    margin: float = 0.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of

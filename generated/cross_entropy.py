@@ -172,7 +172,7 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",
-    label_smoothing: float = 0,
+    label_smoothing: float = 0.0,
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
     input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).

@@ -159,7 +159,7 @@ def cross_entropy_probabilities(
     weight: torch.Tensor | None = None,
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
-    label_smoothing: float = 0,
+    label_smoothing: float = 0.0,
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
     input[n,c,*q], target[n,c,*q] and weight[c] (None means ones).

@@ -141,7 +141,9 @@ def depthwise_conv1d(
     ) // stride + 1
     if size < 0:
         raise ValueError(
-            "depthwise_conv1d: no value of index u keeps every access in bounds"
+            "depthwise_conv1d: no value of index u keeps every access in bounds: axis "
+            f"2 of input has size {input.shape[2]} and axis 1 of weight has size "
+            f"{weight.shape[1]}"
         )
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)

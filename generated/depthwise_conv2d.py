@@ -142,14 +142,18 @@ def depthwise_conv2d(
     ) // stride + 1
     if size < 0:
         raise ValueError(
-            "depthwise_conv2d: no value of index x keeps every access in bounds"
+            "depthwise_conv2d: no value of index x keeps every access in bounds: axis "
+            f"2 of input has size {input.shape[2]} and axis 1 of weight has size "
+            f"{weight.shape[1]}"
         )
     size = (
         input.shape[3] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1
     if size < 0:
         raise ValueError(
-            "depthwise_conv2d: no value of index y keeps every access in bounds"
+            "depthwise_conv2d: no value of index y keeps every access in bounds: axis "
+            f"3 of input has size {input.shape[3]} and axis 2 of weight has size "
+            f"{weight.shape[2]}"
         )
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)

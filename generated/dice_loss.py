@@ -129,7 +129,7 @@ def dice_loss(
     input: torch.Tensor,
     target: torch.Tensor,
     *,
-    smooth: float = 1,
+    smooth: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]

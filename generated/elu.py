@@ -44,7 +44,7 @@ class _Elu(Function):
         return grad_input, None
 
 
-def elu(input: torch.Tensor, *, alpha: float = 1) -> torch.Tensor:
+def elu(input: torch.Tensor, *, alpha: float = 1.0) -> torch.Tensor:
     """Returns output[*p] of input[*p].
 
     A TypeError or ValueError names the argument that does not fit.

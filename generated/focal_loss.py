@@ -212,7 +212,7 @@ def focal_loss(
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
     *,
-    gamma: float = 2,
+    gamma: float = 2.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of

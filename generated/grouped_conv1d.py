@@ -154,7 +154,9 @@ def grouped_conv1d(
     ) // stride + 1
     if size < 0:
         raise ValueError(
-            "grouped_conv1d: no value of index u keeps every access in bounds"
+            "grouped_conv1d: no value of index u keeps every access in bounds: axis 2 "
+            f"of input has size {input.shape[2]} and axis 2 of weight has size "
+            f"{weight.shape[2]}"
         )
     if torch.compiler.is_compiling():
         input, weight, bias = rt.distinct(input, weight, bias)

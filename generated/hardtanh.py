@@ -53,7 +53,7 @@ class _Hardtanh(Function):
 
 
 def hardtanh(
-    input: torch.Tensor, *, min_val: float = -1, max_val: float = 1
+    input: torch.Tensor, *, min_val: float = -1.0, max_val: float = 1.0
 ) -> torch.Tensor:
     """Returns output[*p] of input[*p].
 

@@ -91,7 +91,7 @@ def hinge_embedding_loss(
     input: torch.Tensor,
     target: torch.Tensor,
     *,
-    margin: float = 1,
+    margin: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]

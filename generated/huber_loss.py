@@ -142,7 +142,7 @@ def huber_loss(
     target: torch.Tensor,
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
-    delta: float = 1,
+    delta: float = 1.0,
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
     and target[*p].

@@ -66,8 +66,14 @@ def im2col(
         )
     size = (dilation + input.shape[2] - dilation * kernel_height - 1) // stride + 1
     if size < 0:
-        raise ValueError("im2col: no value of index x keeps every access in bounds")
+        raise ValueError(
+            "im2col: no value of index x keeps every access in bounds: axis 2 of input "
+            f"has size {input.shape[2]} and kernel_height is {kernel_height}"
+        )
     size = (dilation + input.shape[3] - dilation * kernel_width - 1) // stride + 1
     if size < 0:
-        raise ValueError("im2col: no value of index y keeps every access in bounds")
+        raise ValueError(
+            "im2col: no value of index y keeps every access in bounds: axis 3 of input "
+            f"has size {input.shape[3]} and kernel_width is {kernel_width}"
+        )
     return _im2col_forward(input, kernel_height, kernel_width, dilation, stride)

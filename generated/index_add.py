@@ -51,7 +51,7 @@ def index_add(
     source: torch.Tensor,
     *,
     dim: int,
-    alpha: float = 1,
+    alpha: float = 1.0,
 ) -> torch.Tensor:
     """Returns output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q].
 

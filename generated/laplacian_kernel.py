@@ -51,7 +51,7 @@ class _LaplacianKernel(Function):
 
 
 def laplacian_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1
+    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0
 ) -> torch.Tensor:
     """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 

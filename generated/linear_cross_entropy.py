@@ -261,7 +261,7 @@ def linear_cross_entropy(
     weight: torch.Tensor | None = None,
     *,
     ignore_index: int = -100,
-    label_smoothing: float = 0,
+    label_smoothing: float = 0.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],

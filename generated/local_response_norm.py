@@ -200,7 +200,7 @@ def local_response_norm(
     window: int,
     alpha: float = 0.0001,
     beta: float = 0.75,
-    k: float = 1,
+    k: float = 1.0,
 ) -> torch.Tensor:
     """Returns output[n,c,*q] of input[n,c,*q].
 

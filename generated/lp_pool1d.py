@@ -49,33 +49,18 @@ class _LpPool1d(Function):
             G.shape[2], G
         )
         input_to_norm_type = windows_of_input.mT ** (norm_type - 1)
-        sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
-        sum_of_input_to_scale = (
-            reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type) - 1).unsqueeze(2)
-            if norm_type != 0
-            else None
+        sum_of_input = (windows_of_input**norm_type).sum(3)
+        sum_of_input_to_scale = reuse.pow(
+            sum_of_input, rt.ieee_divide(1, norm_type) - 1
+        ).unsqueeze(2)
+        input_sum_of_input_G = reuse.mul(
+            input_to_norm_type, reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
         )
-        input_sum_of_input_G = (
-            reuse.mul(
-                input_to_norm_type, reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
-            )
-            if norm_type != 0
-            else None
+        reshaped_input = input_sum_of_input_G.reshape(
+            (input.shape[0], input.shape[1], kernel_size * G.shape[2])
         )
-        zeros_like_G = G.new_zeros(()).expand(input.shape)
-        reshaped_input = (
-            input_sum_of_input_G.reshape(
-                (input.shape[0], input.shape[1], kernel_size * G.shape[2])
-            )
-            if norm_type != 0
-            else None
-        )
-        grad_input = (
-            G.new_zeros(input.shape).index_add(
-                2, kernel_size_sum.flatten(), reshaped_input
-            )
-            if norm_type != 0
-            else zeros_like_G
+        grad_input = reuse.index_add(
+            G.new_zeros(input.shape), 2, kernel_size_sum.flatten(), reshaped_input
         )
         return grad_input, None, None, None
 
@@ -135,8 +120,8 @@ def lp_pool1d(
 ) -> torch.Tensor:
     """Returns output[n,c,u] of input[n,c,t].
 
-    kernel_size is the size of index k. A TypeError or ValueError names the argument
-    that does not fit.
+    norm_type is greater than 0 and less than 1000000000 and kernel_size is the size of
+    index k. A TypeError or ValueError names the argument that does not fit.
     """
     norm_type = (
         norm_type
@@ -153,13 +138,23 @@ def lp_pool1d(
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()
         or input.dim() != 3
+        or not norm_type > 0
+        or not norm_type < 1000000000
         or kernel_size < 1
         or stride < 1
     ):
-        signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
-        raise rt.explained("lp_pool1d", signature, input, kernel_size, stride)
+        signature = (
+            "input[n,c,t]; norm_type>0; norm_type<1000000000; kernel_size=size(k); "
+            "stride is a divisor"
+        )
+        raise rt.explained(
+            "lp_pool1d", signature, input, norm_type, kernel_size, stride
+        )
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
-        raise ValueError("lp_pool1d: no value of index u keeps every access in bounds")
+        raise ValueError(
+            "lp_pool1d: no value of index u keeps every access in bounds: axis 2 of "
+            f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
+        )
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LpPool1dDual.apply(input, norm_type, kernel_size, stride)
     if not torch.is_grad_enabled() or rt.forward_mode():

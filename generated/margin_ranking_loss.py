@@ -94,7 +94,7 @@ def margin_ranking_loss(
     input2: torch.Tensor,
     target: torch.Tensor,
     *,
-    margin: float = 0,
+    margin: float = 0.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of

@@ -199,7 +199,7 @@ class _Mmd(Function):
         return grad_X, grad_Y, None
 
 
-def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
+def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1.0) -> torch.Tensor:
     """Returns distance of X[i,k] and Y[l,k].
 
     A TypeError or ValueError names the argument that does not fit.

@@ -212,8 +212,8 @@ def multi_margin_loss(
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
     *,
-    p: float = 1,
-    margin: float = 1,
+    p: float = 1.0,
+    margin: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],

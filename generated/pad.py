@@ -37,7 +37,7 @@ class _Pad(Function):
 
 
 def pad(
-    input: torch.Tensor, *, left: int, right: int, value: float = 0, dim: int = -1
+    input: torch.Tensor, *, left: int, right: int, value: float = 0.0, dim: int = -1
 ) -> torch.Tensor:
     """Returns output[*p,t,*q] of input[*p,k,*q].
 
@@ -56,7 +56,10 @@ def pad(
     ):
         raise rt.explained("pad", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if input.shape[dim] + left + right < 0:
-        raise ValueError("pad: no value of index t keeps every access in bounds")
+        raise ValueError(
+            f"pad: no value of index t keeps every access in bounds: axis {dim} of "
+            f"input has size {input.shape[dim]}"
+        )
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _pad_forward(input, left, right, value, dim)
     return rt.apply(_Pad, input, left, right, value, dim)

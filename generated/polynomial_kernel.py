@@ -138,9 +138,9 @@ def polynomial_kernel(
     x1: torch.Tensor,
     x2: torch.Tensor,
     *,
-    gamma: float = 1,
-    coef0: float = 1,
-    degree: float = 3,
+    gamma: float = 1.0,
+    coef0: float = 1.0,
+    degree: float = 3.0,
 ) -> torch.Tensor:
     """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 

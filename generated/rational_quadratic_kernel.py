@@ -201,7 +201,7 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
 
 
 def rational_quadratic_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1, alpha: float = 1
+    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0, alpha: float = 1.0
 ) -> torch.Tensor:
     """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 

@@ -106,7 +106,9 @@ class _RbfKernel(Function):
         return grad_x1, grad_x2, None
 
 
-def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1) -> torch.Tensor:
+def rbf_kernel(
+    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0
+) -> torch.Tensor:
     """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 
     A TypeError or ValueError names the argument that does not fit.

@@ -80,7 +80,9 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
         raise rt.explained("relative_shift", "input[*p,i,r]", input)
     if input.shape[-1] + 1 - input.shape[-2] < 0:
         raise ValueError(
-            "relative_shift: no value of index j keeps every access in bounds"
+            "relative_shift: no value of index j keeps every access in bounds: axis -2 "
+            f"of input has size {input.shape[-2]} and axis -1 of input has size "
+            f"{input.shape[-1]}"
         )
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relative_shift_forward(input)

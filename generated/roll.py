@@ -55,7 +55,10 @@ def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor
         raise rt.explained("roll", "input[*p,t,*q]; dim=axis(t)", input, dim)
     size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
     if size < 0:
-        raise ValueError("roll: no value of index r keeps every access in bounds")
+        raise ValueError(
+            f"roll: no value of index r keeps every access in bounds: axis {dim} of "
+            f"input has size {input.shape[dim]}"
+        )
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _roll_forward(input, shifts, dim)
     return rt.apply(_Roll, input, shifts, dim)

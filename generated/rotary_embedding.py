@@ -63,7 +63,7 @@ class _RotaryEmbedding(Function):
         return grad_x, None
 
 
-def rotary_embedding(x: torch.Tensor, *, base: float = 10000) -> torch.Tensor:
+def rotary_embedding(x: torch.Tensor, *, base: float = 10000.0) -> torch.Tensor:
     """Returns output[*b,t,(r d)] of x[*b,t,(r d)].
 
     A TypeError or ValueError names the argument that does not fit.

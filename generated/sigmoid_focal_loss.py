@@ -229,7 +229,7 @@ def sigmoid_focal_loss(
     target: torch.Tensor,
     *,
     alpha: float = 0.25,
-    gamma: float = 2,
+    gamma: float = 2.0,
     reduction: Literal["none", "mean", "sum"] = "none",
 ) -> torch.Tensor:
     """Returns loss[*p] (reduction="none"), average ("mean") or total ("sum") of input[*p]

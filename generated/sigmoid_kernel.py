@@ -64,7 +64,7 @@ class _SigmoidKernel(Function):
 
 
 def sigmoid_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1, coef0: float = 1
+    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0, coef0: float = 1.0
 ) -> torch.Tensor:
     """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
 

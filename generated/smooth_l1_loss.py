@@ -111,7 +111,7 @@ def smooth_l1_loss(
     target: torch.Tensor,
     *,
     reduction: Literal["mean", "sum", "none"] = "mean",
-    beta: float = 1,
+    beta: float = 1.0,
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
     and target[*p].

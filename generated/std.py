@@ -80,7 +80,7 @@ class _Std(Function):
 
 
 def std(
-    A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
+    A: torch.Tensor, *, dim: int, correction: float = 1.0, keepdim: bool = False
 ) -> torch.Tensor:
     """Returns deviation[*p,*q] of A[*p,k,*q].
 

@@ -300,8 +300,8 @@ def triplet_margin_loss(
     positive: torch.Tensor,
     negative: torch.Tensor,
     *,
-    margin: float = 1,
-    p: float = 2,
+    margin: float = 1.0,
+    p: float = 2.0,
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:

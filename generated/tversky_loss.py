@@ -156,7 +156,7 @@ def tversky_loss(
     *,
     alpha: float = 0.5,
     beta: float = 0.5,
-    smooth: float = 1,
+    smooth: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]

@@ -57,5 +57,9 @@ def unfold(
         )
         raise rt.explained("unfold", signature, input, dimension, length, step)
     if (input.shape[dimension] - length) // step + 1 < 0:
-        raise ValueError("unfold: no value of index u keeps every access in bounds")
+        raise ValueError(
+            "unfold: no value of index u keeps every access in bounds: axis "
+            f"{dimension} of input has size {input.shape[dimension]} and length is "
+            f"{length}"
+        )
     return _unfold_forward(input, dimension, length, step)

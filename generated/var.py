@@ -62,7 +62,7 @@ class _Var(Function):
 
 
 def var(
-    A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
+    A: torch.Tensor, *, dim: int, correction: float = 1.0, keepdim: bool = False
 ) -> torch.Tensor:
     """Returns variance[*p,*q] of A[*p,k,*q].
 

@@ -60,7 +60,7 @@ class _VarMean(Function):
 
 
 def var_mean(
-    A: torch.Tensor, *, dim: int, correction: float = 1, keepdim: bool = False
+    A: torch.Tensor, *, dim: int, correction: float = 1.0, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns variance[*p,*q] and mu[*p,*q] of A[*p,k,*q].
 

@@ -52,38 +52,37 @@ class _VectorNorm(Function):
         ord = ctx.ord
         dim = ctx.dim
         keepdim = ctx.keepdim
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             A, total, G = rt.widened(A, total, G)
-            G = G if keepdim else G.unsqueeze(dim)
-            ord_nonzero = ord != 0
-            total_and_ord_nonzero = (total != 0) & ord_nonzero
-            safe_total_to_ord_nonzero = torch.where(
-                total_and_ord_nonzero, total, 1
-            ) ** (rt.ieee_divide(1, ord if ord_nonzero else 1) - 1)
+        else:
+            A, G = rt.widened(A, G)
+        G = G if keepdim else G.unsqueeze(dim)
+        if not first_order:
+            abs_A = A.abs()
+            total = (abs_A**ord).sum(dim)  # total[*p,*q]
+        ord_nonzero = ord != 0
+        total_and_ord_nonzero = (total != 0) & ord_nonzero
+        if not first_order:
+            spread_total = total_and_ord_nonzero.unsqueeze(dim)
+            safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
+        safe_total_to_scale = torch.where(total_and_ord_nonzero, total, 1) ** (
+            rt.ieee_divide(1, ord) - 1
+        )
+        if first_order:
             abs_A_to_ord_G_total = (
-                A.abs().pow_(ord - 1).mul_(G * safe_total_to_ord_nonzero.unsqueeze(dim))
+                A.abs().pow_(ord - 1).mul_(G * safe_total_to_scale.unsqueeze(dim))
             )
             grad_A = rt.keep_where_(
                 abs_A_to_ord_G_total.mul_(A.sign()),
                 total_and_ord_nonzero.unsqueeze(dim),
             )
-            return grad_A, None, None, None
-        A, G = rt.widened(A, G)
-        G = G if keepdim else G.unsqueeze(dim)
-        abs_A = A.abs()
-        total = (abs_A**ord).sum(dim)  # total[*p,*q]
-        ord_nonzero = ord != 0
-        total_and_ord_nonzero = (total != 0) & ord_nonzero
-        spread_total = total_and_ord_nonzero.unsqueeze(dim)
-        safe_abs_A_to_ord = torch.where(spread_total, abs_A, 1) ** (ord - 1)
-        safe_total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-        )
-        grad_A = torch.where(
-            spread_total,
-            G * safe_total_to_ord_nonzero.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
-            0,
-        )
+        else:
+            grad_A = torch.where(
+                spread_total,
+                G * safe_total_to_scale.unsqueeze(dim) * safe_abs_A_to_ord * A.sign(),
+                0,
+            )
         return grad_A, None, None, None
 
 
@@ -129,12 +128,13 @@ class _VectorNormDual(_VectorNorm):
 
 
 def vector_norm(
-    A: torch.Tensor, *, ord: float = 2, dim: int, keepdim: bool = False
+    A: torch.Tensor, *, ord: float = 2.0, dim: int, keepdim: bool = False
 ) -> torch.Tensor:
     """Returns F[*p,*q] of A[*p,k,*q].
 
-    dim is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
-    ValueError names the argument that does not fit.
+    ord is greater than 0 and less than 1000000000, dim is the position of axis k and
+    keepdim keeps axis k with size 1. A TypeError or ValueError names the argument that
+    does not fit.
     """
     ord = ord if type(ord) is float else rt.number(ord, "vector_norm: ord")
     dim = dim if type(dim) is int else rt.integer(dim, "vector_norm: dim")
@@ -144,9 +144,11 @@ def vector_norm(
         or type(keepdim) is not bool
         or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
+        or not ord > 0
+        or not ord < 1000000000
     ):
-        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
-        raise rt.explained("vector_norm", signature, A, keepdim, dim)
+        signature = "A[*p,k,*q]; keepdim=keep(k); dim=axis(k); ord>0; ord<1000000000"
+        raise rt.explained("vector_norm", signature, A, keepdim, dim, ord)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _VectorNormDual.apply(A, ord, dim, keepdim)[0]
     if not torch.is_grad_enabled() or rt.forward_mode():

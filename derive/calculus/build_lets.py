@@ -419,9 +419,7 @@ def flatten_operation(
 def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
     formals = tuple(i for i in equation.axes if isinstance(i, Index))
     if len(formals) != len(equation.axes):
-        raise LoweringError(
-            f"{equation.name} has an axis that is not a plain index", kind="no-torch-code"
-        )
+        raise LoweringError(f"{equation.name} has an axis that is not a plain index")
 
     body = with_named_scores(equation.body, _part_namer(lets, floats, "scores"))
     if equation.kind == "float":

@@ -146,9 +146,7 @@ def _let_differential(
             guard, substitute(_other_products(lets, let), {**mapping, let.binders[0]: binders[0]})
         )
     else:
-        raise LoweringError(
-            f"{let.kind} over {list(let.binders)} has no derivative rule", kind="no-torch-code"
-        )
+        raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     return sum_over(mul(weight, inside), binders)
 
 

@@ -81,7 +81,7 @@ def flatten(lets: Lets, e: ex.Expr) -> Poly:
         return add(then, other)
     if isinstance(e, ex.Reduce):
         return _reduce(lets, e)
-    raise LoweringError(f"{type(e).__name__} is not a number: {e!r}", kind="no-torch-code")
+    raise LoweringError(f"{type(e).__name__} is not a number: {e!r}")
 
 
 def flatten_condition(lets: Lets, e: ex.Expr) -> ex.Expr:
@@ -148,7 +148,7 @@ def _flat_condition(lets: Lets, e: ex.Expr) -> ex.Expr:
         condition = None if e.condition is None else flatten_condition(lets, e.condition)
         body = atom(ex.Iverson(flatten_condition(lets, e.body)))
         return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
-    raise LoweringError(f"{type(e).__name__} is not a condition: {e!r}", kind="no-torch-code")
+    raise LoweringError(f"{type(e).__name__} is not a condition: {e!r}")
 
 
 def _to_compare(lets: Lets, e: ex.Expr) -> Poly:

@@ -259,8 +259,7 @@ def verify_source(op: Operation, text: str) -> None:
         if not check.ok:
             option = "" if check.option is None else f" ({check.option})"
             raise VerificationError(
-                f"{op.name}{option}: {check.check} differs, {check.case}\n{check.detail}",
-                kind="not-verified",
+                f"{op.name}{option}: {check.check} differs, {check.case}\n{check.detail}"
             )
 
 

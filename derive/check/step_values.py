@@ -57,7 +57,7 @@ class StepValues:
 
     def _computed(self, axes: tuple[Expr, ...], e: Expr) -> Any:
         if self.most is not None and self._work(axes, e) > self.most:
-            raise TooMuchWork(f"{e} has too many terms", kind="over-limit")
+            raise TooMuchWork(f"{e} has too many terms")
         for access in accesses(e):
             if access.tensor not in self.known:
                 self.known[access.tensor] = self.of(*self.bodies[access.tensor])
@@ -79,6 +79,8 @@ class StepValues:
 
 class TooMuchWork(DeriveError):
     """A formula would take too long to evaluate by loops."""
+
+    kind = "over-limit"
 
 
 def verdicts(op: Operation, d: Derivation) -> Iterator[bool | None]:

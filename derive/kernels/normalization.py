@@ -1,14 +1,11 @@
 """Instances of normalizations; their backward uses the statistics that the forward saves.
 
-    y = (x - mu)*rstd*w + b                  mu = mean(x), rstd = (mean((x - mu)^2) + eps)^(-1/2)
-    dx = rstd*(v - mean(v) - h*mean(v*h))    v = g*w, h = (x - mu)*rstd
+    y = (x - mu)*rstd*w + b                        rstd = (mean((x - mu)^2)/share + eps)^(-1/2)
+    dx = rstd*(v - mean(v) - h*mean(v*h)/share)    mu = mean(x), v = g*w, h = (x - mu)*rstd
 
-x is found under the power -1/2, eps is solved for, and everything else must match the equation. If
-the sum of squares is not divided by the number of elements, it is k times the mean,
-
-    (k*mean + eps)^(-1/2)  =  k^(-1/2) * (mean + eps/k)^(-1/2)
-
-so that the kernel has a scale beside the weight.
+x is found under the power -1/2, share and eps are solved for, and everything else must match the
+equation. The share is 1 unless the sum of squares is divided by another number than that of the
+elements.
 """
 
 from __future__ import annotations
@@ -17,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors
+from derive.algebra.expr import Access, Expr, Index, Pow, free_indices, tensors
 from derive.algebra.poly import (
     ONE,
     ZERO,
-    FactoredSum,
     Poly,
     Term,
     add,
@@ -34,7 +30,6 @@ from derive.algebra.poly import (
     mul,
     poly,
     power,
-    raised,
     scale,
     sum_over,
 )
@@ -55,8 +50,6 @@ from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec
 from derive.kernels.unify import split_numbers, term_quotient
 
 _HALF = Fraction(1, 2)
-_ROOT = Param("#root")
-"""A placeholder for the square root of k, as only its square is a number of the equation."""
 
 Named = Callable[[Poly, str, Axes, str], Access]
 """(value, stem, axes, kernel) -> name of the statistic."""
@@ -106,7 +99,7 @@ class _Normalized:
     along: Axes
     x: Poly
     eps: Poly
-    k: Poly
+    share: Poly
     factor: Expr
     names: Find = field(compare=False)
     """The names that are expanded to match it."""
@@ -124,13 +117,6 @@ class _Normalized:
         return frozenset(i for home in homes for i in home)
 
     @property
-    def root(self) -> Poly:
-        """k^(-1/2)"""
-        if self.k is ONE:
-            return ONE
-        return atom(raised(FactoredSum(power(self.k, Fraction(-1))), _HALF))
-
-    @property
     def forward(self) -> _Spread:
         return _Spread(self.kind.forward, self.home)
 
@@ -146,7 +132,7 @@ class _Normalized:
 
     def statistics(self, named: Named) -> tuple[Access, Access]:
         """The names of the kernel's mean and of its inverse deviation."""
-        rstd = self.forward("rstd", x=self.x, eps=self.eps)
+        rstd = self.forward("rstd", x=self.x, eps=self.eps, share=self.share)
         of = self.kind.forward.name
         return named(self.mean, "mean", self.rows, of), named(rstd, "rstd", self.rows, of)
 
@@ -172,7 +158,7 @@ class _BackwardKernel:
     def part(self, number: int, binders: Axes = ()) -> Poly:
         """One of its results."""
         f = self.found
-        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight), _lone(f.root))
+        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight), _lone(f.share))
         return atom(KernelResult(f.kind.backward.name, number, args, f.axes, f.along, binders))
 
 
@@ -194,7 +180,7 @@ class _Output:
     def made(self, named: Named) -> Poly:
         """The whole body with the kernel call."""
         f = self.found
-        args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.root))
+        args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.share))
         known = f.statistics(named)
         kernel = KernelResult(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
         return add(self.left, mul(self.outside, atom(kernel)))
@@ -297,19 +283,9 @@ class NormalizationPattern:
         return add(left, call.part(0))
 
     def _dx(self, f: _Normalized, v: Poly) -> Poly:
-        """dx for the cotangent v of the normalized tensor, times k^(-1/2)."""
-        root = atom(_ROOT)
-        made = f.backward(
-            "dx",
-            x=f.x,
-            g=v,
-            scale=power(root, Fraction(-1)) if f.k is not ONE else ONE,
-            w=ONE,
-            mu=f.mean,
-            rstd=mul(atom(f.factor), root) if f.k is not ONE else atom(f.factor),
-        )
-        if f.k is not ONE:
-            made = add(ZERO, *(_squared(t, f.k) for t in made.terms))
+        """dx for the cotangent v of the normalized tensor."""
+        rstd = atom(f.factor)
+        made = f.backward("dx", x=f.x, g=v, share=f.share, w=ONE, mu=f.mean, rstd=rstd)
         return multiplied_out(made)
 
     def _call(self, f: _Normalized, v: Poly) -> _BackwardKernel:
@@ -383,18 +359,17 @@ class NormalizationPattern:
         wholes = [(own, self._level(body, own).whole) for own in opened]
         order = tuple(i for i in axes if i in along)
         for kind, home in [(k, h) for k in self.kinds for h in k.homes(axes, along)]:
-            inverse = _Spread(kind.forward, home)("rstd", x=x, eps=ZERO)
+            inverse = _Spread(kind.forward, home)("rstd", x=x, eps=ZERO, share=ONE)
             (square,) = (f.base for t in inverse.terms for f in t.factors if isinstance(f, Pow))
             for own, whole in wholes:
                 for f in dict.fromkeys(f for t in whole.terms for f in t.factors):
                     solved = _solve_epsilon(f, as_poly(square))
                     if solved is not None:
-                        k, eps = solved
-                        yield _Normalized(kind, home, axes, order, x, eps, k, f, own)
+                        yield _Normalized(kind, home, axes, order, x, *solved, f, own)
 
 
 def _solve_epsilon(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
-    """k and eps/k if f is (k*square + eps)^(-1/2)."""
+    """eps and share if f is (square/share + eps)^(-1/2)."""
     if not isinstance(f, Pow) or base_and_power(f)[1] != -_HALF or len(square.terms) != 1:
         return None
     number, v = split_numbers(square.terms[0])
@@ -405,7 +380,7 @@ def _solve_epsilon(f: Expr, square: Poly) -> tuple[Poly, Poly] | None:
         k = mul(own, power(number, Fraction(-1)))
         eps = add(as_poly(f.base), scale(mul(k, square), -1))
         if not any(tensors(p) or free_indices(p) for p in (k, eps)):
-            return k, eps if k is ONE else mul(eps, power(k, Fraction(-1)))
+            return eps, power(k, Fraction(-1))
     return None
 
 
@@ -449,14 +424,6 @@ def _is_unmasked_product(t: Term) -> bool:
 
 def _contains_terms(p: Poly, part: Poly) -> bool:
     return bool(part.terms) and all(t in p.terms for t in part.terms)
-
-
-def _squared(t: Term, k: Poly) -> Poly:
-    """The term with the placeholder's powers replaced by those of k."""
-    powers = dict(map(base_and_power, t.factors))
-    n = powers.pop(_ROOT, Fraction(0))
-    rest = [raised(base, e) for base, e in powers.items()]
-    return mul(poly([make_term(t.coef, t.binders, rest)]), power(k, n / 2))
 
 
 def _lone(p: Poly) -> Expr:

@@ -219,16 +219,16 @@ def _norm(
     """Specs for x[axes] normalized along some of the axes, with weight and bias over given axes."""
     rows = ",".join(i for i in axes.split(",") if i not in along.split(","))
     x, row = f"[{axes}]", f"[{rows}]" if rows else ""
-    forward = f"""op {name}(x{x}, w[{weight}], b[{weight}]; eps=1e-5, scale=1.0) -> y, mu, rstd
+    forward = f"""op {name}(x{x}, w[{weight}], b[{weight}]; eps=1e-5, share=1.0) -> y, mu, rstd
 mu{row} = mean[{along}](x{x})
-rstd{row} = rsqrt(mean[{along}]((x{x} - mu{row})**2) + eps)
-y{x} = scale*(x{x} - mu{row})*rstd{row}*w[{weight}] + b[{weight}]"""
+rstd{row} = rsqrt(mean[{along}]((x{x} - mu{row})**2)/share + eps)
+y{x} = (x{x} - mu{row})*rstd{row}*w[{weight}] + b[{weight}]"""
     rest = ",".join(i for i in axes.split(",") if i not in weight.split(","))
-    backward = f"""op {name}(g{x}, x{x}, mu{row}, rstd{row}, w[{weight}]; scale=1.0) -> dx, dw, db
+    backward = f"""op {name}(g{x}, x{x}, mu{row}, rstd{row}, w[{weight}]; share=1.0) -> dx, dw, db
 h{x} = (x{x} - mu{row})*rstd{row}
-v{x} = scale*g{x}*w[{weight}]
-dx{x} = rstd{row}*(v{x} - mean[{along}](v{x}) - h{x}*mean[{along}](v{x}*h{x}))
-dw[{weight}] = scale*sum[{rest}](g{x}*h{x})
+v{x} = g{x}*w[{weight}]
+dx{x} = rstd{row}*(v{x} - mean[{along}](v{x}) - h{x}*mean[{along}](v{x}*h{x})/share)
+dw[{weight}] = sum[{rest}](g{x}*h{x})
 db[{weight}] = sum[{rest}](g{x})"""
     known = ("mu", "rstd")
     pulled_back = KernelSpec(f"{name} backward", backward, gradients, "g", statistics=known)

@@ -74,7 +74,7 @@ def constant_text(value: Fraction | Expr | int | None) -> str:
     if isinstance(value, Num):
         value = value.value
     if not isinstance(value, Fraction | int):
-        raise LoweringError(f"no torch code for the default {value!r}", kind="no-torch-code")
+        raise LoweringError(f"no torch code for the default {value!r}")
     return repr(int(value)) if value == int(value) else repr(float(value))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 
+from derive.lowering.layout_conversion import lines_read
 from derive.module.arguments import in_turn
 from derive.module.outside import Outside
 from derive.module.predicated_lines import (
@@ -317,7 +318,9 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     """Return the lines of setup_context: parameters and shapes on ctx, tensors saved."""
     saved = {s.name for s in program.saved}
     again = _shapes_of_saved(op, program)
-    setup = [line for line in program.setup if line.name not in again]
+    asked = [line for line in program.setup if line.name not in again]
+    asked += lines_read(program.setup, asked)
+    setup = [line for line in program.setup if line in asked]
     shapes = [name for name in program.kept_shapes if f"{name}_shape" not in again]
     read = {*saved, *program.kept_parameters, *shapes}
     read |= {name for line in setup for name in names_in(line.code)}

@@ -39,7 +39,12 @@ def _typed(p: Parameter) -> str:
     if isinstance(p, KeepDim):
         return "bool = False"
     kind = "int" if isinstance(p, AxisOf | SizeOf) or p.integer else "float"
-    return kind if p.default is None else f"{kind} = {constant_text(p.default)}"
+    if p.default is None:
+        return kind
+    default = constant_text(p.default)
+    if kind == "float" and default.lstrip("-").isdigit():
+        default += ".0"
+    return f"{kind} = {default}"
 
 
 def result_type(outputs: int) -> str:
@@ -180,7 +185,7 @@ def _condition_lines(test: str, columns: int) -> list[str]:
         return [f"if {test}:"]
     lines = re.split(r" (?=or |!= )", test)
     if any(len(line) + 8 > columns for line in lines):
-        raise LoweringError(f"a check is longer than one line: {test}", kind="no-torch-code")
+        raise LoweringError(f"a check is longer than one line: {test}")
     return ["if (", *(f"    {line}" for line in lines), "):"]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from derive.algebra.expr import Composite, Expr, Index, Num, Param, walk
+from derive.algebra.expr import Composite, Expr, Index, Num, Param, Size, walk
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.groups import groups_of
@@ -326,7 +326,16 @@ def _not_negative(op: Operation, frame: Frame, name: str, definition: Expr) -> l
     if not signed and not any(isinstance(e, Num) and e.value < 0 for e in parts):
         return []
     prepare, size = _sized(op, frame, name)
-    message = f"no value of index {name} keeps every access in bounds"
+    read = {e.extent for e in parts if isinstance(e, Size)}
+    said = []
+    for e in (e for e in op.extents if e.name in read):
+        for t, place, words in _axis_places(op, frame, e)[:1]:
+            axis = f"axis {_position_in_message(place)}{words} of {t}"
+            said.append(f"{axis} has size {{{text(_shape_item(t, place))}}}")
+    numbers = (p for p in op.parameters if isinstance(p, SizeOf) and p.extent in read)
+    said += [f"{p.name} is {{{p.name}}}" for p in numbers]
+    reason = ": " * bool(said) + " and ".join(said)
+    message = f"no value of index {name} keeps every access in bounds{reason}"
     certain = not (prepare or signed or "-" in size)
     check = spelled_check(op, f"{size} < 0", message, prepare=prepare)
     return [] if certain else [check]

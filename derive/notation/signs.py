@@ -18,6 +18,7 @@ from itertools import zip_longest
 from lark import Token
 
 from derive.algebra.reductions import REDUCTIONS
+from derive.notation.advice import KEEPING
 
 SUMS = {"Σ": "sum", "∑": "sum", "Π": "prod", "∏": "prod"}
 """The reductions whose body is the rest of the product."""
@@ -37,7 +38,7 @@ def letters_below(name: str) -> tuple[str, tuple[str, ...]] | None:
     ('mean', ('i', 'k′'))
     """
     found = _LOWERED.fullmatch(name)
-    if found is None or found[1] not in (*REDUCTIONS, *SUMS, "softmax", "log_softmax"):
+    if found is None or found[1] not in (*REDUCTIONS, *SUMS, *KEEPING):
         return None
     letters = (unicodedata.normalize("NFKC", x[0]) + x[1:] for x in _LETTERS.findall(found[2]))
     return found[1], tuple(letters)

@@ -223,9 +223,7 @@ class _SplitBody:
             elif isinstance(axis, Num):
                 result.append(())
             else:
-                raise LoweringError(
-                    f"an axis is given by {axis!r}, not by indices", kind="no-torch-code"
-                )
+                raise LoweringError(f"an axis is given by {axis!r}, not by indices")
         return tuple(result)
 
     def inputs(self, tensor: str, axes: Sequence[Expr]) -> tuple[tuple[Index, ...], ...]:
@@ -321,8 +319,7 @@ class _SplitBody:
                     raise LoweringError(
                         "a composite with the group "
                         f"*{next(i.name for i in indices if i.group)} is read on an axis that "
-                        "has other parts; read the axis with one index",
-                        kind="no-torch-code",
+                        "has other parts; read the axis with one index"
                     )
                 return [self._number(indices)]
         if len(parts) == 1:

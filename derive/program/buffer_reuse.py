@@ -290,7 +290,8 @@ class InPlaceWriter:
 
     def _asked_of(self, memory: Memory) -> Needs:
         """Return the inputs whose gradients read the memory later, but not in the current line."""
-        return tuple(dict.fromkeys(t for m in memory.owners for t in self._asked.get(m, ())))
+        owners = sorted(memory.owners, key=str)
+        return tuple(dict.fromkeys(t for m in owners for t in self._asked.get(m, ())))
 
     def _over(self, code: Code, place: int, alone: bool) -> Code | None:
         """Return the code with its result written over an operand."""

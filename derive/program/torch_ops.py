@@ -170,7 +170,7 @@ def _multi_result(name: str, shape: Callable[..., Any], *absent: tuple[int, int]
 
     def before(*args: Any, **named: Any) -> Steps:
         """Yield the product of the weight and a number, if both are given."""
-        if "scale" in named and isinstance(args[weight], tuple):
+        if "share" in named and isinstance(args[weight], tuple):
             yield args[weight], elements(args[weight])
 
     given = name, shape, flop_rules.normalised
@@ -512,7 +512,7 @@ def is_float32_under_autocast(code: Code) -> bool:
     return False
 
 
-_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.tensordot
+_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.linear, flop_rules.tensordot
 
 
 def count(codes: Iterable[Code]) -> tuple[int, int]:

@@ -117,7 +117,7 @@ def translating_errors(op: Operation, display_names: Mapping[str, str]) -> Itera
     try:
         yield
     except LimitError as error:
-        raise LimitError(_in_given_names(error.text, display_names), kind=error.kind) from None
+        raise LimitError(_in_given_names(error.text, display_names)) from None
     except LoweringError as error:
         message = _in_given_names(error.text, display_names)
         equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)

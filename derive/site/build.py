@@ -15,6 +15,7 @@ from typing import Any
 
 from derive import __version__
 from derive.module.templating import environment, template
+from derive.notation.advice import WORDS
 from derive.site import bundle
 from derive.site.documents import MISTAKES, document, in_order, pictures
 from derive.site.documents import pages as documents
@@ -167,7 +168,7 @@ def _live(entries: Sequence[Entry], families: Sequence[Family]) -> str:
     chosen = [_shown(entries), *(family.entries[0] for family in families)]
     examples = {e.name: e.text or str(e.operation) for e in chosen}
     title, lead = "Derive in the browser", "The gradients of your equations, as you type them."
-    view = {"examples": examples.items(), "engine": "engine.js"}
+    view = {"examples": examples.items(), "engine": "engine.js", "words": sorted(WORDS)}
     return _rendered("live", _page(LIVE, f"{title} · derive", lead, live=True), view)
 
 

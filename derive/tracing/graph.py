@@ -12,6 +12,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -171,21 +172,45 @@ def _is_own(file: str) -> bool:
     return not file.startswith((library, own, "<")) and "importlib" not in file
 
 
+_STOPPED = ContextVar("stopped", default=False)
+
+
+@contextmanager
+def stopped() -> Iterator[None]:
+    """Trace Functions as ones that pass no gradient on."""
+    token = _STOPPED.set(True)
+    try:
+        yield
+    finally:
+        _STOPPED.reset(token)
+
+
 @contextmanager
 def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
     """Record the statement of each node, by the node's name, while a graph is traced.
 
-    Nodes made under no_grad are marked in ``node.meta["held"]``.
+    Nodes made under no_grad are marked in ``node.meta["held"]``. The forward of a Function, which
+    runs without a graph, counts as what calls it, unless the Functions are `stopped`.
     """
     import torch
+    from torch.autograd.function import _SingleLevelFunction
     from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
     places: dict[str, SourceStatement] = {}
     create = PythonKeyTracer.create_node
+    callers: list[bool] = []
+
+    def apply(cls: Any, *args: Any, **options: Any) -> Any:
+        callers.append(torch.is_grad_enabled())
+        try:
+            return super(_SingleLevelFunction, cls).apply(*args, **options)
+        finally:
+            callers.pop()
 
     def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
         node = create(self, *args, **kwargs)
-        node.meta["held"] = not torch.is_grad_enabled()
+        caller = callers[0] if callers and not _STOPPED.get() else torch.is_grad_enabled()
+        node.meta["held"] = not caller
         own, frame = None, sys._getframe(1).f_back
         # Down to the frame that calls the user's function.
         while frame and (frame.f_code.co_filename, frame.f_code.co_name) != (__file__, "flat"):
@@ -204,10 +229,13 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         return node
 
     PythonKeyTracer.create_node = create_node  # type: ignore[method-assign]
+    # Function.apply asks this class, also where a name was given to `Custom.apply` before.
+    _SingleLevelFunction.apply = classmethod(apply)  # type: ignore[attr-defined]
     try:
         yield places
     finally:
         PythonKeyTracer.create_node = create  # type: ignore[method-assign]
+        del _SingleLevelFunction.apply  # type: ignore[attr-defined]
 
 
 @lru_cache(maxsize=256)

@@ -34,7 +34,7 @@ from derive.tracing.calls import (
 )
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.emit_notation import operation_text, with_fewest_sizes
-from derive.tracing.graph import trace_graph
+from derive.tracing.graph import stopped, trace_graph
 from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
@@ -42,7 +42,7 @@ from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
 from derive.tracing.refusals import many
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.validate import check
+from derive.tracing.validate import Differs, check
 
 FAMILIES = (
     elementwise,
@@ -138,10 +138,22 @@ def reading_of(
     parameters: Sequence[str] | None = None,
     comments: bool = True,
 ) -> Reading:
-    """Return the reading of a call."""
+    """Return the reading of a call.
+
+    The forward of a Function is read as differentiable, or else as one that passes no gradient on:
+    the check of the reading compares the gradients.
+    """
+    asked = function, bound, name, letters, parameters, comments
     with restored_attributes(function) as changed:
         try:
-            made = _reading(function, bound, name, letters, parameters, comments)
+            try:
+                made = _reading(*asked)
+            except Differs as error:
+                with stopped():
+                    try:
+                        made = _reading(*asked)
+                    except DeriveError:
+                        raise error from None
         except DeriveError:
             raise
         except Exception as error:

@@ -33,6 +33,12 @@ _MARKED = 0.25
 """Fraction of drawn integers that are a marker, such as -100."""
 
 
+class Differs(DeriveError):
+    """What was read has other values or gradients than the function."""
+
+    kind = "reading-differs"
+
+
 def check(
     op: Operation,
     functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
@@ -103,9 +109,7 @@ def _held(
                 kind="reading-differs",
             )
         if differs:
-            raise DeriveError(
-                f"the spec differs from the function: {differs}\n{op}", kind="reading-differs"
-            )
+            raise Differs(f"the spec differs from the function: {differs}\n{op}")
         held += 1
     if held < _ENOUGH and large:
         raise DeriveError(

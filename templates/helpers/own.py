@@ -43,7 +43,10 @@ def _all_inside(index, size):
     if not index.numel():
         return True
     least, most = index.aminmax()
-    return 0 <= int(least) and int(most) < size
+    try:
+        return 0 <= int(least) and int(most) < size
+    except RuntimeError:  # a trace by make_fx has no values
+        return False
 
 
 def _or_end(index, size):

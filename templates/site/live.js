@@ -14,7 +14,7 @@
   // ---------------------------------------------------------------- the editor
 
   const TOKENS = /(#[^\n]*)|\b(op|where|and|or|not)\b|([A-Za-z_]\w*)(?=[[(])|(\d+(?:\.\d*)?(?:e[+-]?\d+)?)/g;
-  const KNOWN = new Set("sum prod mean max min amax amin argmax argmin softmax log_softmax logsumexp cumsum exp log sqrt rsqrt tanh sigmoid erf abs sign sin cos tan floor relu softplus clamp maximum minimum size detach concat any all".split(" "));
+  const KNOWN = new Set(live.dataset.words.split(" "));
   function colour() {
     const target = at("colours");
     target.textContent = "";
@@ -61,18 +61,21 @@
       if (data.ready) { ready = true; at("progress").hidden = true; say("Ready."); next(); return; }
       busy = false;
       clearTimeout(patience);
+      if (data.broken) { show({ ok: false, message: "the engine broke on this text" }); again("The engine starts again."); return; }
       if (waiting === null) show(JSON.parse(data.answer), data.seconds);
       next();
     };
     worker.onerror = (event) => { say(`The engine stopped: ${event.message}`); at("progress").hidden = true; };
   }
 
-  // An answer that takes long is given up once there is a newer text.
-  function impatient() {
+  function again(why) {
     worker.terminate();
-    say("That took too long, the engine starts again.");
     start();
+    say(why);
   }
+
+  // An answer that takes long is given up once there is a newer text.
+  function impatient() { again("That took too long, the engine starts again."); }
 
   function ask() {
     waiting = { text: spec.value, option: at("option").value || null, wrt: at("wrt").value ? [at("wrt").value] : null, tangent: at("tangent").checked };
@@ -119,7 +122,14 @@
       const line = found.line ? lines[found.line - 1] ?? "" : "";
       const caret = found.line ? `\n\n${line}\n${" ".repeat(found.column - 1)}^` : "";
       const place = found.line ? `line ${found.line}, column ${found.column}: ` : "";
-      error.textContent = `${place}${found.message.split("\n  in ")[0]}${caret}`;
+      error.textContent = `${place}${found.message.split("\n  in ")[0]} `;
+      if (found.code) {
+        const page = document.createElement("a");
+        page.href = found.page;
+        page.textContent = found.code;
+        error.append(page);
+      }
+      error.append(caret);
       say("The text has a mistake; the answer is of the text before it.");
       return;
     }

@@ -17,7 +17,7 @@ from derive.check import oracle
 from derive.kernels.table import ATTENTIONS, BACKWARD, FORWARD, KERNELS, NORMALISATIONS
 from derive.memory import imported
 from derive.module.runtime import runtime
-from derive.program.torch_ir import Literal, Name, text
+from derive.program.torch_ir import FunctionCall, Keyword, Literal, Name, text
 from derive.program.torch_ops import torch_op
 
 EDGES = (-40.0, -6.0, -3.0, -1.0, -0.5, 0.0, 0.25, 0.5, 1.0, 3.0, 6.0, 40.0)
@@ -111,11 +111,14 @@ def test_a_tensor_may_be_spread_over_axes_without_memory(name, dtype):
             torch.testing.assert_close(found, wanted)
 
 
-def results(row, tensors, **more):
-    """What the call of a row with several results gives, its helpers being at hand."""
-    numbers = {p.name: Literal(repr(float(p.default))) for p in row.operation.parameters}
+def results(row, tensors, share=1.0, eps=1e-5, **more):
+    """What the call of a normalization gives, its helpers being at hand."""
+    numbers = {"eps": eps, "share": share}
     given = {n: None if t is None else torch.as_tensor(t) for n, t in tensors.items()}
-    return eval(text(row.code(numbers)), {**OWN, **given, **more})
+    call = row.code({n: Literal(repr(x)) for n, x in numbers.items()})
+    share = Keyword("share", Literal(repr(share)))
+    code = text(FunctionCall(call.name, (*call.args, share)))
+    return eval(code, {**OWN, **given, **more})
 
 
 def shapes_of(kind, group):
@@ -171,22 +174,26 @@ def test_a_class_is_read_of_nothing(shape):
         assert slope.shape == x.shape
 
 
+@each_row("share", [1.0, 0.75, 0.0, -0.5])
 @pytest.mark.parametrize("group", [(), (3,), (3, 2), (0,)])
 @pytest.mark.parametrize("kind", NORMALISATIONS, ids=lambda kind: kind.forward.name)
-def test_the_kernel_of_a_normalisation_is_its_equations(kind, group):
+def test_the_kernel_of_a_normalisation_is_its_equations(kind, group, share):
     if group == (0,) and kind.forward.name in ("layer_norm", "instance_norm"):
         pytest.skip("a mean of nothing")
     tensors, shape = shapes_of(kind, group)
-    wanted = oracle.outputs(kind.forward.operation, tensors, {"eps": 1e-5, "scale": 1.0})
-    y, mu, rstd = results(kind.forward, tensors, along=shape)
-    torch.testing.assert_close(y, torch.as_tensor(wanted["y"]), rtol=1e-9, atol=1e-11)
+    eps = 1e-5 if share > 0 else 9.0
+    close = {"rtol": 1e-9, "equal_nan": True}
+    with np.errstate(all="ignore"):
+        wanted = oracle.outputs(kind.forward.operation, tensors, {"eps": eps, "share": share})
+    y, mu, rstd = results(kind.forward, tensors, share, eps, along=shape)
+    torch.testing.assert_close(y, torch.as_tensor(wanted["y"]), **close, atol=1e-11)
     tensors |= {name: wanted[name] for name in ("mu", "rstd")}
-    wanted = oracle.outputs(kind.backward.operation, tensors, {"scale": 1.0})
-    found = results(
-        kind.backward, {**tensors, "mu": mu, "rstd": rstd}, along=shape, wanted=(True,) * 3
-    )
+    with np.errstate(all="ignore"):
+        wanted = oracle.outputs(kind.backward.operation, tensors, {"share": share})
+    given = {**tensors, "mu": mu, "rstd": rstd}
+    found = results(kind.backward, given, share, along=shape, wanted=(True,) * 3)
     for got, expected in zip(found, wanted.values(), strict=True):
-        torch.testing.assert_close(got, torch.as_tensor(expected), rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(got, torch.as_tensor(expected), **close, atol=1e-10)
 
 
 def layouts(x):

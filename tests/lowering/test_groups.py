@@ -68,3 +68,16 @@ def test_an_option_is_derived_once(name, monkeypatch):
 def test_the_formulas_of_a_joint_function_have_the_groups():
     text = value_and_grad_source(operation("linear"))
     assert "grad_weight[j,k] = Σ[*b] G[*b,j]·input[*b,k]" in text
+
+
+def test_a_shape_that_is_kept_may_stand_behind_the_shape_of_a_saved_tensor():
+    op = parse(
+        "op f(x[*p,j,*q], a[*p], w[k]) -> y\ny[k,*q] = prod[*p](a[*p]*w[k]) + sum[*p,j](x[*p,j,*q])"
+    )
+    x, a, w = (
+        torch.rand(shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((2, 3, 4, 5), (2,), (6,))
+    )
+    y = load(op)(x, a, w)
+    torch.testing.assert_close(y, (a[0] * a[1] * w**2)[:, None, None] + x.sum((0, 1)))
+    assert torch.autograd.gradcheck(load(op), (x, a, w))

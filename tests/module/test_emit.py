@@ -515,3 +515,8 @@ def test_each_option_of_a_choice_gives_its_outputs_alone():
         slopes = torch.func.jacrev(f, (0, 1, 2))(*tensors)
         whole = sum((s * x).flatten(y.dim()).sum(-1) for s, x in zip(slopes, tensors, strict=True))
         torch.testing.assert_close(moved, whole)
+
+
+def test_the_default_of_a_number_is_written_as_its_type():
+    source = derive.source(derive.parse("op f(x[n]; a=2, b=-1, c=0.5) -> y\ny[n] = a*x[n] + b*c"))
+    assert "a: float = 2.0, b: float = -1.0, c: float = 0.5" in source

@@ -159,7 +159,8 @@ WRONG = [
     ("strided", (full(2, 5), full(3)), {"padding": -1}, ValueError,
      "padding must not be negative, not -1"),
     ("strided", (full(2, 5), full(9)), {}, ValueError,
-     "no value of index u keeps every access in bounds"),
+     "no value of index u keeps every access in bounds: axis 1 of x has size 5 and axis 0 of w has "
+     "size 9"),
     # of two faults the one that comes first: types, axes, numbers, dtypes, devices, sizes, None
     ("affine", (full(2).long(), full(4, 3)), {}, ValueError, "x must have 2 axes [n, k], not 1"),
     ("affine", (full(2, 3).long(), full(4, 3).to("meta")), {}, TypeError,

@@ -10,6 +10,7 @@ from derive.algebra.expr import Size
 from derive.algebra.poly import atom
 from derive.program.buffer_reuse import InPlaceWriter
 from derive.program.cse import Line
+from derive.program.dataflow import Memory
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -186,3 +187,12 @@ def test_what_is_absent_has_no_gradient_whose_lines_are_followed():
     picked = torch_code("b.index_select(0, w)")
     lines = ("a", MADE), ("b", padded, ("w",)), ("c", picked, ("w",)), ("c", torch_code("-a"))
     assert last(*lines, worlds=2) == "c = a.neg_()"
+
+
+def test_the_order_of_what_reads_a_memory_is_that_of_its_owners():
+    """A set has another order in another process."""
+    writer = InPlaceWriter((), {}, set(), bool)
+    names = [f"t{k}" for k in range(9)]
+    writer._asked = {name: {f"grad of {name}": None} for name in names}
+    found = writer._asked_of(Memory(frozenset(names)))
+    assert found == tuple(f"grad of {name}" for name in names)

@@ -4,6 +4,9 @@ import pytest
 import torch
 from kit.reads import assert_read
 
+import derive
+from derive import DeriveError
+
 
 def element(x, m):
     y = x * 2
@@ -61,3 +64,80 @@ def view(x, m):
 @pytest.mark.parametrize("function", [element, scaled, halves, later, moving_average, buffer, view])
 def test_what_is_made_without_a_graph(function):
     assert_read(function, [(3, 4), (3,)], [(5, 6), (5,)] if function is not buffer else ())
+
+
+def value_of(x):
+    inner = 0.8 * x * (1 + 0.045 * x * x)
+    return 0.5 * x * (1 + torch.tanh(inner))
+
+
+def slope_of(g, x):
+    t = torch.tanh(0.8 * x * (1 + 0.045 * x * x))
+    return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * (0.8 + 0.108 * x * x))
+
+
+class Gate(torch.autograd.Function):
+    """Both directions are functions of several steps."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return value_of(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return slope_of(g, *ctx.saved_tensors)
+
+
+class Doubled(Gate):
+    @staticmethod
+    def backward(ctx, g):
+        return slope_of(2 * g, *ctx.saved_tensors)
+
+
+def without_graph(x):
+    with torch.no_grad():
+        y = Gate.apply(x)
+    return x * y
+
+
+def test_the_forward_of_a_function_is_read_as_differentiable():
+    assert "detach" not in str(assert_read(lambda x: Gate.apply(x) * 2, [(3, 4)]))
+    assert "detach" in str(assert_read(without_graph, [(3, 4)]))
+
+
+def test_a_function_whose_gradient_is_another_is_refused():
+    with pytest.raises(DeriveError, match="the spec differs from the function: gradient"):
+        derive.read_torch(lambda x: Doubled.apply(x), torch.ones(3, 4))
+
+
+def function_of(forward, backward):
+    """A Function of one tensor, applied."""
+    body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type("Custom", (torch.autograd.Function,), body).apply
+
+
+def grown(ctx, x):
+    ctx.save_for_backward(y := x.exp())
+    return y * 2
+
+
+@pytest.mark.parametrize(
+    ("backward", "detached"),
+    [
+        (lambda ctx, G: G * 2 * ctx.saved_tensors[0], False),
+        (lambda ctx, G: None, True),
+        (lambda ctx, G: torch.zeros_like(G), True),
+    ],
+    ids=["gradient", "none", "zeros"],
+)
+def test_a_function_passes_on_the_gradient_that_its_backward_has(backward, detached):
+    custom = function_of(grown, backward)
+    read = assert_read(lambda x, w: (custom(x) * w).sum(-1) + x.sum(-1), [(3, 4), (3, 4)], [])
+    assert ("detach" in str(read)) == detached
+
+
+def test_a_gradient_that_no_reading_has_is_refused():
+    custom = function_of(grown, lambda ctx, G: G)
+    with pytest.raises(derive.DeriveError, match="gradient of input 1"):
+        derive.read_torch(lambda x, w: custom(x) * w, torch.rand(3, 4), torch.rand(3, 4))

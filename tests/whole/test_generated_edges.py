@@ -328,3 +328,66 @@ def test_a_whole_number_is_given_to_compiled_code():
     weight, x = torch.ones(2), torch.tensor([[1.0, 2.0], [3.0, 5.0]])
     for eps in (1, 2, 3, 0.5):
         torch.testing.assert_close(compiled(x, weight, eps=eps), layer_norm(x, weight, eps=eps))
+
+
+@each_row("correction", (0, 1, 3, 4))
+@each_row("shape", ((3, 2), (1, 2), (1, 2, 3)))
+@each_row("equal", (False, True))
+def test_a_variance_that_divides_by_no_positive_number(shape, correction, equal):
+    """The first order, the graph for a second one, and forward mode are all the formula."""
+    x = torch.full(shape, 2.0).double() if equal else uniform(shape, -1, 1)
+    G = uniform(shape, -1, 1, 9)
+    along = (0, *range(2, len(shape)))
+
+    def formula(x):
+        centered = x - x.mean(along, keepdim=True)
+        count = x.numel() // x.shape[1]
+        variance = centered.square().sum(along, keepdim=True) / (count - correction)
+        return centered * (variance + 1e-5).rsqrt()
+
+    def batch_norm(x):
+        return generated("batch_norm")(x, correction=correction)
+
+    assert_like(batch_norm, formula, x)
+    _, expected = torch.func.vjp(formula, x)
+    ours = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(batch_norm(ours), ours, G, create_graph=True)
+    torch.testing.assert_close(found, expected(G)[0], **CLOSE, equal_nan=True)
+    found, expected = (torch.func.jvp(f, (x,), (G,)) for f in (batch_norm, formula))
+    torch.testing.assert_close(found, expected, **CLOSE, equal_nan=True)
+
+
+def test_positions_of_a_trace_have_no_values():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x, y, index = uniform((4, 3), -1, 1), uniform((2, 3), -1, 1), torch.tensor([3, 1])
+    traced = make_fx(lambda x, i, y: generated("index_add")(x, i, y, dim=0))(x, index, y)
+    for at in (index, torch.tensor([0, 0])):
+        torch.testing.assert_close(traced(x, at, y), x.index_add(0, at, y))
+
+
+def test_a_distance_from_nan_is_nan():
+    x = torch.tensor([[NAN, 1.0], [1.0, 2.0], [4.0, 6.0]], dtype=torch.float64)
+    y = torch.tensor([[1.0, 2.0], [5.0, 3.0]], dtype=torch.float64)
+    torch.testing.assert_close(generated("cdist")(x, y), torch.cdist(x, y), equal_nan=True)
+    assert gradients(generated("cdist")(x.requires_grad_(), y), x)[0][0].isnan().all()
+
+
+@each_row("reduction", ("mean", "sum", "none"))
+def test_a_pair_that_is_neither_alike_nor_apart_has_no_loss(reduction):
+    x, y, target = uniform((3, 4), 0, 1), uniform((3, 4), 0, 1, 2), torch.tensor([1.0, -1.0, 0.0])
+    given = {"margin": 0.1, "reduction": reduction}
+    assert_like(
+        lambda x, y: generated("cosine_embedding_loss")(x, y, target.double(), **given),
+        lambda x, y: F.cosine_embedding_loss(x, y, target.double(), **given),
+        *(x, y),
+    )
+
+
+@each_row("order", (0, -1, float("inf"), NAN))
+def test_a_norm_of_another_than_a_finite_positive_order_is_refused(order):
+    x = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="ord must be"):
+        generated("vector_norm")(x, ord=order, dim=1)
+    with pytest.raises(ValueError, match="norm_type must be"):
+        generated("lp_pool1d")(x[None], norm_type=order, kernel_size=2, stride=1)

@@ -7,12 +7,12 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_500,
+    "derive": 82_600,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
-    "derive/catalog": 1_300,
+    "derive/catalog": 1_400,
     "derive/check": 4_900,
     "derive/command": 3_600,
     "derive/cost": 500,
@@ -21,15 +21,15 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 5_800,
+    "derive/module": 5_900,
     "derive/notation": 7_800,
     "derive/program": 7_400,
     "derive/reports": 1_200,
     "derive/show": 2_000,
-    "derive/site": 1_300,
+    "derive/site": 1_400,
     "derive/tracing": 8_900,
-    "templates": 1_600,
-    "tests": 65_100,
+    "templates": 1_700,
+    "tests": 65_300,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

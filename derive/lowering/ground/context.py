@@ -94,7 +94,7 @@ class Scope(ABC):
     def _compute(self, name: str) -> Value:
         let = self.find(name)
         if let is None:
-            raise LoweringError(f"{name} is not defined", kind="no-torch-code")
+            raise LoweringError(f"{name} is not defined")
         self.define(let)
         return self.tensors[name]
 
@@ -231,7 +231,7 @@ def whole(n: int) -> Literal:
         return literal(n) if abs(n) < 2**63 else literal(float(n))
     except OverflowError:
         raise LoweringError(
-            f"a number of {len(str(n))} digits is out of the range of float64", kind="no-torch-code"
+            f"a number of {len(str(n))} digits is out of the range of float64"
         ) from None
 
 

@@ -82,9 +82,7 @@ class ShapeSources:
         if found is not None:
             return found
         if definition is None:
-            raise LoweringError(
-                f"no available tensor determines the size of {extent}", kind="no-torch-code"
-            )
+            raise LoweringError(f"no available tensor determines the size of {extent}")
         return self.number(definition)
 
     def _product(self, extent: str) -> Code | None:
@@ -148,10 +146,7 @@ class ShapeSources:
             if isinstance(axis, Unary) and _is_axis(axis):
                 group = self._first(lambda s, axis=axis: self._spread(s, axis))  # type: ignore[misc]
                 if group is None:
-                    raise LoweringError(
-                        f"no available tensor determines the shape of {text(axis)}",
-                        kind="no-torch-code",
-                    )
+                    raise LoweringError(f"no available tensor determines the shape of {text(axis)}")
                 items.append(group)
             else:
                 items.append(self.resolve(axis))
@@ -190,7 +185,7 @@ class ShapeSources:
             return FunctionCall(name, tuple(self.number(a) for a in e.args))
         if isinstance(e, Pow) and isinstance(e.exponent, Num) and e.exponent.value > 0:
             return Binary("**", self.number(e.base), literal(int(e.exponent.value)))
-        raise LoweringError(f"no torch code for the size {e!r}", kind="no-torch-code")
+        raise LoweringError(f"no torch code for the size {e!r}")
 
     def _sum(self, args: Sequence[Expr]) -> Code:
         """Return the sum, positive addends first."""

@@ -189,8 +189,7 @@ class Frame:
             had, there = (", ".join(i.name for i in a if i is not None) for a in (value.axes, want))
             raise LoweringError(
                 f"no torch code for a part with axes [{had}] among axes [{there}]; give the part "
-                "its own equation",
-                kind="no-torch-code",
+                "its own equation"
             )
         value = self.permute(value, order)
         present = frozenset(order)

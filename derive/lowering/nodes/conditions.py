@@ -57,7 +57,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
             return lower_condition(scope, Rel("==", axis, position), order)
         case Iverson(condition):
             return scope.condition(condition, order)
-    raise LoweringError(f"no torch code for the condition {e!r}", kind="no-torch-code")
+    raise LoweringError(f"no torch code for the condition {e!r}")
 
 
 def _below_logarithm(op: str, left: Expr, right: Expr) -> tuple[Expr, Expr]:

@@ -113,10 +113,10 @@ def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
             codes[name] = scope.tensor(a.tensor).code
         else:
             codes[name] = _kernel_argument(scope, a, e.axes, name in large).code
-    scale = codes.pop("scale")
+    share = codes.pop("share")
     call = row.code(codes)
-    if isinstance(call, FunctionCall) and scale is not literal(1):
-        call = FunctionCall(call.name, (*call.args, Keyword("scale", scale)))
+    if isinstance(call, FunctionCall) and share is not literal(1):
+        call = FunctionCall(call.name, (*call.args, Keyword("share", share)))
     for n, other in enumerate(e.others, 1):
         assert isinstance(other, Access)
         axes = tuple(i for i in other.positions if isinstance(i, Index))

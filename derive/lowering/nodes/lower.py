@@ -112,7 +112,7 @@ class Lowering(Scope):
             free = free_indices(e)
             order = [i for i in order if i in free]
         if type(e) not in _NODES:
-            raise LoweringError(f"no torch code for {e!r}", kind="no-torch-code")
+            raise LoweringError(f"no torch code for {e!r}")
         return _NODES[type(e)](self, e, order)
 
     def condition(self, e: Expr, order: Sequence[Index]) -> Value:
@@ -143,7 +143,7 @@ def _lower_where(scope: Scope, e: Where, order: Sequence[Index]) -> Value:
 
 def _lower_sum_node(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
     if e.kind != "sum":
-        raise LoweringError(f"no torch code for {e!r}", kind="no-torch-code")
+        raise LoweringError(f"no torch code for {e!r}")
     own = rename_apart(e.indices, order)
     body = substitute(e.body, renaming(e.indices, own))
     return lower_sum(scope, Summation(own, factors_of(body), tuple(order)))

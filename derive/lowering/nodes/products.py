@@ -152,9 +152,7 @@ def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Val
             value, divides = _lower_power(scope, a.base, a.exponent.value, order)
             (below if divides else above).append(value)
         elif isinstance(a, Pow):
-            raise LoweringError(
-                f"no torch code for a power with the exponent {a.exponent!r}", kind="no-torch-code"
-            )
+            raise LoweringError(f"no torch code for a power with the exponent {a.exponent!r}")
         elif n == at:
             assert isinstance(a, Reduce)
             own = rename_apart(a.indices, order)

@@ -260,8 +260,7 @@ def product_of_others(scope: Scope, let: Let) -> Value | None:
         value = scope.where(test, value, neutral(let), let.formals)
     if k not in let.formals:
         raise LoweringError(
-            f"no torch code for a product over {k.name} whose factor does not depend on {k.name}",
-            kind="no-torch-code",
+            f"no torch code for a product over {k.name} whose factor does not depend on {k.name}"
         )
     value = scope.frame.expand(value, let.formals, scope.like)
     code = FunctionCall("rt.exclusive_prod", (value.code, scope.frame.place(value, k)))

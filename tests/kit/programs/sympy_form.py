@@ -19,6 +19,7 @@ HEADS: dict[str, Any] = {
 }
 FUNCTIONS: dict[str, Any] = {
     "abs": sympy.Abs,
+    "ceil": sympy.ceiling,
     "expit": heads.sigmoid,
     "int": heads.to_int,
     "rsqrt": lambda x: 1 / sympy.sqrt(x),
