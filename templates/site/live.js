@@ -126,7 +126,7 @@
       if (found.code) {
         const page = document.createElement("a");
         page.href = found.page;
-        page.textContent = found.code;
+        page.textContent = `[${found.code}]`;
         error.append(page);
       }
       error.append(caret);
