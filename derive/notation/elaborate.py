@@ -363,7 +363,7 @@ class Bodies:
         if name == "size":
             return self._size(e, env)
         if name == "where":
-            self._arguments(e, 3)
+            _check_count(e, 3)
             condition, start = self.condition(args[0], env, guarded), len(self.readings)
             then, middle = self.value(args[1], env, guarded), len(self.readings)
             other = self.value(args[2], env, guarded)
@@ -373,7 +373,7 @@ class Bodies:
         if name not in SCALAR:
             values = tuple(self.value(a, env, guarded) for a in args if name in ("max", "min"))
             return clamped(name, values) or no_function(e, self.declared)
-        self._arguments(e, arity(name))
+        _check_count(e, arity(name))
         bounds = [infinity(a) if name == "clamp" and n else None for n, a in enumerate(args)]
         pairs = zip(bounds, args, strict=True)
         values = tuple(bound or self.value(a, env, guarded) for bound, a in pairs)
@@ -381,16 +381,8 @@ class Bodies:
             return power(values[0], ex.num(POWERS[name]))
         return ex.Call(ALIASES.get(name, name), values)
 
-    def _arguments(self, e: syntax.ApplySyntax, n: int) -> None:
-        if len(e.args) != n:
-            fail(
-                e.at,
-                "wrong-arguments",
-                f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}",
-            )
-
     def _size(self, e: syntax.ApplySyntax, env: Env) -> ex.Expr:
-        self._arguments(e, 1)
+        _check_count(e, 1)
         arg = e.args[0]
         if (
             not isinstance(arg, syntax.NameSyntax | syntax.Star)
@@ -413,32 +405,10 @@ class Bodies:
             return ex.Iverson(reduced) if e.kind in CONDITIONS else reduced
         no_reduction(e, self.declared)
 
-    def _bound(
-        self, e: syntax.Bind, arguments: bool = True
-    ) -> tuple[syntax.NameSyntax | syntax.Star, ...]:
-        if arguments and len(e.args) != 1:
-            fail(e.at, "wrong-arguments", f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
-        if not e.indices:
-            fail(e.at, "wrong-arguments", f"{e.kind}[] has no index")
-        found: list[syntax.NameSyntax | syntax.Star] = []
-        for index in e.indices:
-            if not isinstance(index, syntax.NameSyntax | syntax.Star):
-                fail(
-                    index.at,
-                    "not-an-index",
-                    f"{e.kind} reduces over indices and groups, not over {show(index)}",
-                )
-            if any(index.name == other.name for other in found):
-                fail(
-                    index.at, "repeated-index", f"index {index.name} appears twice in {e.kind}[...]"
-                )
-            found.append(index)
-        return tuple(found)
-
     def _reduction(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         inner = dict(env)
         bound = []
-        for written in self._bound(e):
+        for written in _bound(e):
             letter = self.declared.letters[written.name]
             index = ex.Index(letter.name, letter_of(letter.name, env), letter.group)
             index = fresh(index, inner.values())
@@ -453,7 +423,7 @@ class Bodies:
         return ex.Reduce(e.kind, tuple(bound), body, condition)
 
     def _keeping(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
-        outer = [self._kept(e, index, env) for index in self._bound(e)]
+        outer = [self._kept(e, index, env) for index in _bound(e)]
         condition = None
         if e.condition is not None:
             condition = self.condition(e.condition, env, guarded)
@@ -471,22 +441,8 @@ class Bodies:
         return env[index.name]
 
     def _concat(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
-        if (
-            e.condition is not None
-            or len(e.indices) != 1
-            or not isinstance(e.indices[0], syntax.NameSyntax)
-        ):
-            fail(e.at, "wrong-arguments", "concat joins along one index: concat[k](a[k], b[k])")
-        if not e.args:
-            fail(e.at, "wrong-arguments", "concat[...] needs at least one argument")
-        if len(e.args) > JOINED:
-            fail(
-                e.at,
-                "wrong-arguments",
-                f"concat joins at most {JOINED} arguments, not {len(e.args)}: join some of them "
-                "in a separate equation",
-            )
-        k = self._kept(e, self._bound(e, arguments=False)[0], env)
+        _check_joined(e)
+        k = self._kept(e, _bound(e, arguments=False)[0], env)
         pieces: list[tuple[ex.Index, ex.Expr]] = []
         for n, arg in enumerate(e.args, start=1):
             name = f"{e.indices[0].name}#{next(self._count)}"
@@ -507,3 +463,52 @@ class Bodies:
             (e.indices[0].name, total(ex.Size(i.extent) for i, _ in pieces), e.at)
         )
         return desugar_concat(k, pieces, e.at)
+
+
+def _check_count(e: syntax.ApplySyntax, n: int) -> None:
+    """Refuse a call that does not have n arguments."""
+    if len(e.args) != n:
+        fail(
+            e.at,
+            "wrong-arguments",
+            f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}",
+        )
+
+
+def _bound(e: syntax.Bind, arguments: bool = True) -> tuple[syntax.NameSyntax | syntax.Star, ...]:
+    """Return the indices that a head binds, each once."""
+    if arguments and len(e.args) != 1:
+        fail(e.at, "wrong-arguments", f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
+    if not e.indices:
+        fail(e.at, "wrong-arguments", f"{e.kind}[] has no index")
+    found: list[syntax.NameSyntax | syntax.Star] = []
+    for index in e.indices:
+        if not isinstance(index, syntax.NameSyntax | syntax.Star):
+            fail(
+                index.at,
+                "not-an-index",
+                f"{e.kind} reduces over indices and groups, not over {show(index)}",
+            )
+        if any(index.name == other.name for other in found):
+            fail(index.at, "repeated-index", f"index {index.name} appears twice in {e.kind}[...]")
+        found.append(index)
+    return tuple(found)
+
+
+def _check_joined(e: syntax.Bind) -> None:
+    """Refuse a concat that does not join some arguments along one index."""
+    if (
+        e.condition is not None
+        or len(e.indices) != 1
+        or not isinstance(e.indices[0], syntax.NameSyntax)
+    ):
+        fail(e.at, "wrong-arguments", "concat joins along one index: concat[k](a[k], b[k])")
+    if not e.args:
+        fail(e.at, "wrong-arguments", "concat[...] needs at least one argument")
+    if len(e.args) > JOINED:
+        fail(
+            e.at,
+            "wrong-arguments",
+            f"concat joins at most {JOINED} arguments, not {len(e.args)}: join some of them "
+            "in a separate equation",
+        )
