@@ -34,6 +34,11 @@ _ATTEMPTS = 4
 """How often integers are redrawn: a segment with no elements has no mean."""
 
 
+def _size_error(text: str) -> DeriveError:
+    """Return the error of sizes that cannot be given."""
+    return DeriveError(text, kind="given-size")
+
+
 def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
     """Parse index sizes such as ``n=32``, or ``p=2,3`` for a group."""
     found: dict[str, list[int]] = {}
@@ -43,14 +48,12 @@ def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
             sizes = [int(n) for n in numbers.split(",")]
         except ValueError:
             short = text if len(text) < 80 else f"{text[:80]}…"
-            raise DeriveError(
-                f"--size {short}: write n=32, or p=2,3 for a group", kind="given-size"
-            ) from None
+            raise _size_error(f"--size {short}: write n=32, or p=2,3 for a group") from None
         for n in sizes:
             if not 0 <= n < _MOST:
-                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}", kind="given-size")
+                raise _size_error(f"size({letter}) cannot be {str(n)[:30]}")
         if letter in found:
-            raise DeriveError(f"size({letter}) is given twice", kind="given-size")
+            raise _size_error(f"size({letter}) is given twice")
         found[letter] = sizes
     return found
 
@@ -87,15 +90,11 @@ def random_inputs(
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
     except ValueError as error:
-        raise DeriveError(
-            f"{op.name}: the sizes are inconsistent: {error}", kind="given-size"
-        ) from None
+        raise _size_error(f"{op.name}: the sizes are inconsistent: {error}") from None
     letters = _extent_of_letter(op)
     for letter, given in (sizes or {}).items():
         if _index_sizes(found[letters[letter]]) != tuple(given):
-            raise DeriveError(
-                f"{op.name}: the sizes are inconsistent: size({letter}) differs", kind="given-size"
-            )
+            raise _size_error(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
         tensors = _random_integers(op, rng, small, shapes, parameters, found)
@@ -154,25 +153,21 @@ def _resized(
         extent = letters[name]
         if extent not in free:
             sources = sorted(free & {s.extent for s in _sizes_in_definition(op, extent)})
-            raise DeriveError(
+            raise _size_error(
                 f"{op.name}: size({name}) is determined by "
                 + (
                     f"size({'), size('.join(sources)}); set that size"
                     if sources
                     else "the operation"
-                ),
-                kind="given-size",
+                )
             )
         group = isinstance(known[extent], tuple)
         if not group and len(given) != 1:
-            raise DeriveError(
-                f"{op.name}: {name} is a single axis and takes one size, not {len(given)}",
-                kind="given-size",
+            raise _size_error(
+                f"{op.name}: {name} is a single axis and takes one size, not {len(given)}"
             )
         if min(given, default=1) < 1:
-            raise DeriveError(
-                f"{op.name}: size({name}) must be positive, not {min(given)}", kind="given-size"
-            )
+            raise _size_error(f"{op.name}: size({name}) must be positive, not {min(given)}")
         found[extent] = tuple(given) if group else given[0]
     for p in op.parameters:
         if isinstance(p, SizeOf) and p.extent in found:
@@ -216,11 +211,10 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
         for indices in grids
     )
     if elements * _BYTES * _COPIES > _memory():
-        raise DeriveError(
+        raise _size_error(
             f"{op.name}: at these sizes the reference computes {elements:.3g} elements "
             f"({elements * _BYTES / 2**30:.3g} GiB), and several times as much for the gradients, "
-            "which exceeds the memory; give smaller sizes",
-            kind="given-size",
+            "which exceeds the memory; give smaller sizes"
         )
 
 

@@ -18,10 +18,19 @@ _PAGE = Path(__file__).parents[1] / "docs" / "error-codes.md"
 """The page of the guide: a section for each kind of error, with the code in its heading."""
 
 
+def _complete(incomplete: str) -> list[str]:
+    known = [*map(code_of, KINDS), *map(str, KINDS)]
+    return [word for word in known if word.lower().startswith(incomplete.lower())]
+
+
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(metavar="[CODE]", help="D009, d9, or the words: unknown-function."),
+        typer.Argument(
+            metavar="[CODE]",
+            help="D009, d9, or the words: unknown-function.",
+            autocompletion=_complete,
+        ),
     ] = None,
 ) -> None:
     """Explain an error by its code, with an example and its mend.

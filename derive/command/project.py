@@ -34,6 +34,11 @@ SUFFIXES = (".derive", ".py")
 """The suffixes of spec files."""
 
 
+def _table_error(text: str) -> DeriveError:
+    """Return the error of a table of a pyproject.toml."""
+    return DeriveError(text, kind="project-table")
+
+
 @dataclass(frozen=True)
 class Project:
     """The configuration of a project: spec files in order, the folder of modules, their form."""
@@ -64,16 +69,15 @@ def lint_table(start: Path) -> dict[str, list[str]]:
     found = table.get("lint", {}) if isinstance(table, dict) else {}
     where = f"{path}: [tool.derive.lint]"
     if not isinstance(found, dict):
-        raise DeriveError(f"{where} is a table of select, ignore and exclude", kind="project-table")
+        raise _table_error(f"{where} is a table of select, ignore and exclude")
     unknown = sorted(set(found) - {"select", "ignore", "exclude"})
     if unknown:
-        raise DeriveError(
-            f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude",
-            kind="project-table",
+        raise _table_error(
+            f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude"
         )
     for key, value in found.items():
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise DeriveError(f"{where} {key} is a list of strings", kind="project-table")
+            raise _table_error(f"{where} {key} is a list of strings")
     return found
 
 
@@ -92,53 +96,43 @@ def _table(path: Path) -> Any:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeriveError(f"{path}: {error}", kind="project-table") from None
+        raise _table_error(f"{path}: {error}") from None
     tools = content.get("tool", {})
     if not isinstance(tools, dict):
-        raise DeriveError(
-            f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]",
-            kind="project-table",
+        raise _table_error(
+            f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]"
         )
     return tools.get("derive")
 
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(
-            f"{path}: [tool.derive] must be a table: specs, out, standalone and lint",
-            kind="project-table",
+        raise _table_error(
+            f"{path}: [tool.derive] must be a table: specs, out, standalone and lint"
         )
     unknown = sorted(set(table) - {"specs", "out", "standalone", "lint"})
     if unknown:
-        raise DeriveError(
+        raise _table_error(
             f"{path}: [tool.derive] has no key {', '.join(unknown)}; "
-            "its keys are specs, out, standalone and lint",
-            kind="project-table",
+            "its keys are specs, out, standalone and lint"
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
     standalone = table.get("standalone", False)
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
-        raise DeriveError(
-            f"{path}: [tool.derive] specs must be a list of files and folders", kind="project-table"
-        )
+        raise _table_error(f"{path}: [tool.derive] specs must be a list of files and folders")
     if not isinstance(out, str):
-        raise DeriveError(
-            f"{path}: [tool.derive] out must be the path of a folder", kind="project-table"
-        )
+        raise _table_error(f"{path}: [tool.derive] out must be the path of a folder")
     if not isinstance(standalone, bool):
-        raise DeriveError(
-            f"{path}: [tool.derive] standalone must be true or false", kind="project-table"
-        )
+        raise _table_error(f"{path}: [tool.derive] standalone must be true or false")
     root = path.parent
     folder = root / _folder_name(out, f"{path}: [tool.derive] out")
     try:
         for spec in specs:
             name = _folder_name(spec, "specs")
             if (root / name).is_dir() and realpath(root / name) == realpath(folder):
-                raise DeriveError(
+                raise _table_error(
                     f"out is {out!r}, which is also a folder of specs, so that modules would be "
-                    "read as specs; choose another folder",
-                    kind="project-table",
+                    "read as specs; choose another folder"
                 )
         return Project(path, spec_files(root / spec for spec in specs), folder, standalone)
     except DeriveError as error:
@@ -293,9 +287,8 @@ def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
         return [file for path in given for file in (_files(path) if path.is_dir() else [path])]
     project = find_project(start)
     if project is None:
-        raise DeriveError(
-            "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]",
-            kind="project-table",
+        raise _table_error(
+            "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]"
         )
     return [project.path, *project.specs]
 

@@ -13,6 +13,7 @@ import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import dropwhile, takewhile
 from typing import Any
 
 from derive.module.templating import environment, template
@@ -211,7 +212,8 @@ def _copies(
 def _with_copies(text: str, constants: Sequence[str], functions: Sequence[str]) -> str:
     """Return the module with these definitions after its imports, and with their imports."""
     lines = text.split("\n")
-    imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    statements = dropwhile(lambda n: isinstance(n, ast.Expr), ast.parse(text).body)
+    imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), statements))
     first, end = imports[0].lineno - 1, imports[-1].end_lineno or 0
     names = {alias.name for n in imports for alias in n.names} - {"_runtime"}
     names |= _imported_names("\n".join([*constants, *functions]))
@@ -220,5 +222,5 @@ def _with_copies(text: str, constants: Sequence[str], functions: Sequence[str]) 
 
 
 def _without_blanks(lines: Sequence[str]) -> Sequence[str]:
-    first = next((n for n, line in enumerate(lines) if line), len(lines))
+    first = next(n for n, line in enumerate(lines) if line)
     return lines[first:]

@@ -7,14 +7,14 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 82_600,
+    "derive": 83_300,
     "derive/algebra": 4_300,
     "derive/auditing": 6_600,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_400,
     "derive/check": 4_900,
-    "derive/command": 3_600,
+    "derive/command": 3_800,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
@@ -22,14 +22,14 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 10_600,
     "derive/module": 5_900,
-    "derive/notation": 7_800,
+    "derive/notation": 8_100,
     "derive/program": 7_400,
     "derive/reports": 1_200,
     "derive/show": 2_000,
     "derive/site": 1_400,
-    "derive/tracing": 8_900,
+    "derive/tracing": 9_000,
     "templates": 1_700,
-    "tests": 65_300,
+    "tests": 65_500,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
