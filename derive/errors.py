@@ -131,7 +131,7 @@ class DeriveError(Exception):
 
     @property
     def text(self) -> str:
-        """The message without the code, for an error that says more."""
+        """The message without the code."""
         return super().__str__()
 
     def __str__(self) -> str:

@@ -39,7 +39,9 @@ def explain(
     are listed.
     """
     if code is None:
-        print_lines(f"{key}  {title}" for key, (title, _) in _sections().items())
+        print_lines(
+            f"{key}  {title:<24}  {_sentence(text)}" for key, (title, text) in _sections().items()
+        )
     else:
         key = _key_of(code)
         title, text = _sections()[key]
@@ -72,6 +74,11 @@ def _sections() -> Mapping[str, tuple[str, str]]:
         code: (title, text.rstrip())
         for code, title, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
     }
+
+
+def _sentence(markdown: str) -> str:
+    """Return the first sentence of a section, in one line."""
+    return re.split(r"(?<=\.)\s", " ".join(_plain(markdown.strip())), maxsplit=1)[0]
 
 
 def _plain(markdown: str) -> Iterator[str]:
