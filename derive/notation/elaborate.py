@@ -442,26 +442,25 @@ class Bodies:
 
     def _concat(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         _check_joined(e)
-        k = self._kept(e, _bound(e, arguments=False)[0], env)
+        joined = _bound(e, arguments=False)[0]
+        k = self._kept(e, joined, env)
         pieces: list[tuple[ex.Index, ex.Expr]] = []
         for n, arg in enumerate(e.args, start=1):
-            name = f"{e.indices[0].name}#{next(self._count)}"
+            name = f"{joined.name}#{next(self._count)}"
             self.declared.letters[name] = Letter(name, False, arg.at, own=False)
             own = ex.Index(name, name)
             scope = dict(env)
-            enter(scope, e.indices[0].name, own)
+            enter(scope, joined.name, own)
             piece = self.value(arg, scope, guarded)
             if not any(i is own for i in ex.walk(piece)):
                 fail(
                     arg.at,
                     "wrong-arguments",
-                    f"argument {n} of concat[{e.indices[0].name}] does not have index "
-                    f"{e.indices[0].name}, so its size is unknown",
+                    f"argument {n} of concat[{joined.name}] does not have index "
+                    f"{joined.name}, so its size is unknown",
                 )
             pieces.append((own, piece))
-        self.definitions.append(
-            (e.indices[0].name, total(ex.Size(i.extent) for i, _ in pieces), e.at)
-        )
+        self.definitions.append((joined.name, total(ex.Size(i.extent) for i, _ in pieces), e.at))
         return desugar_concat(k, pieces, e.at)
 
 
