@@ -102,7 +102,9 @@ def tangents(
     for name in wrt or ():
         if name not in inputs:
             raise DeriveError(
-                f"{op.name} has no tangents along {name}; it has tangents along {', '.join(inputs)}"
+                f"{op.name} has no tangents along {name}; it has tangents along "
+                f"{', '.join(inputs)}",
+                kind="unknown-gradient",
             )
     asked = [None if names is None else tuple(dict.fromkeys(names)) for names in (wrt, of)]
     derived = pipeline.tangents_of(op, option, *asked)
@@ -236,11 +238,16 @@ def source(
     least = saves_least(save)
     if is_plain(style):
         if blocks is not None or least:
-            raise DeriveError(f"{op.name}: a plain module takes neither blocks= nor save=")
+            raise DeriveError(
+                f"{op.name}: a plain module takes neither blocks= nor save=", kind="unknown-option"
+            )
         return _plain_source(op)
     if blocks is not None:
         if least:
-            raise DeriveError(f"{op.name}: a module in blocks already saves little; omit save=")
+            raise DeriveError(
+                f"{op.name}: a module in blocks already saves little; omit save=",
+                kind="unknown-option",
+            )
         return _finished(op, _source_in_blocks(op, blocks), standalone)
     with working(op.name):
         code = coded(op)

@@ -161,7 +161,9 @@ def _parse_limit(of: str, value: float | str) -> float:
     except ValueError:
         amount = nan
     if not amount >= 0:
-        raise DeriveError(f"{of} must be a number of at least 0, not {value!r}")
+        raise DeriveError(
+            f"{of} must be a number of at least 0, not {value!r}", kind="unknown-option"
+        )
     return amount
 
 

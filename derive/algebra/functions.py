@@ -421,7 +421,8 @@ def partial(call: Call, n: int) -> Expr:
     if row is None:
         raise DeriveError(
             f"{call.function} is not a known function; the functions are "
-            f"{', '.join(sorted(FUNCTIONS))}"
+            f"{', '.join(sorted(FUNCTIONS))}",
+            kind="unknown-function",
         )
     given = row.partials[n]
     if given is not None:
@@ -496,5 +497,6 @@ def _convert(e: Any, args: tuple[Expr, ...]) -> Expr:
         return Call(_FROM_SYMPY[name], inside)
     raise DeriveError(
         f"SymPy's derivative {e} uses {name}, which derive has no rule for: add {name} to "
-        "derive/algebra/functions.py, or give the derivative in the table"
+        "derive/algebra/functions.py, or give the derivative in the table",
+        kind="unknown-function",
     )

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from derive.auditing.forward import Subject
+from derive.auditing.forward import Subject, unjudged
 from derive.auditing.isolation import SECONDS, EndedError, isolated
 from derive.auditing.model import torch_function
 from derive.auditing.points import is_float
 from derive.auditing.report import Report
 from derive.auditing.verdict import AuditRequest, Reference
-from derive.errors import DeriveError
 
 
 def audit(
@@ -88,13 +87,13 @@ def audit_all(
 ) -> Report:
     """Audit a Function at several example calls; see `audit`."""
     if not examples or not any(is_float(a) for a in examples[0]):
-        raise DeriveError(
+        raise unjudged(
             "an audit needs example inputs, and at least one of them must be a float tensor"
         )
     names = Subject(function).names(max(map(len, examples)))
     unknown = [name for name in constants if name not in names]
     if unknown:
-        raise DeriveError(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
+        raise unjudged(f"forward has no argument {unknown[0]}; it has {', '.join(names)}")
     given = AuditRequest(
         Subject(function, torch_function(reference, names), once=once),
         [tuple(e) for e in examples],
@@ -106,7 +105,7 @@ def audit_all(
     try:
         report, ended = isolated(given.report, seconds)
     except EndedError as error:
-        raise DeriveError(
+        raise unjudged(
             f"{given.subject.name} cannot be judged: the process {error} at the example inputs"
         ) from None
     if not report.right:

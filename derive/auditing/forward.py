@@ -20,6 +20,11 @@ TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2, 8: 0.3}
 """Tolerances relative to the largest element, by the bits of the narrowest dtype used."""
 
 
+def unjudged(text: str) -> DeriveError:
+    """Return the error of a Function that cannot be judged at the examples."""
+    return DeriveError(text, kind="audit-inputs")
+
+
 class Context:
     """A stand-in for ``ctx`` without any effect on autograd."""
 
@@ -80,12 +85,14 @@ class Subject:
 
         if not _is_function(self.function):
             raise DeriveError(
-                f"{self.function!r} is not a torch.autograd.Function; pass the class itself"
+                f"{self.function!r} is not a torch.autograd.Function; pass the class itself",
+                kind="audit-subject",
             )
         base: Any = torch.autograd.Function
         own: Any = self.function
         if own.backward is base.backward and own.vjp is base.vjp:
-            raise DeriveError(f"{self.name} defines no backward, so there is nothing to judge")
+            nothing = f"{self.name} defines no backward, so there is nothing to judge"
+            raise DeriveError(nothing, kind="audit-subject")
 
     @property
     def name(self) -> str:
@@ -301,7 +308,7 @@ def right_gradients(
         found = by_autograd(subject, args, cotangents)
     except RuntimeError as error:
         if subject.reference is not None:
-            raise DeriveError(
+            raise unjudged(
                 f"{subject.name} cannot be judged: autograd fails on its reference: "
                 f"{str(error).strip().splitlines()[0]}"
             ) from error
@@ -469,7 +476,7 @@ def check_reference(subject: Subject, args: Sequence[Any]) -> None:
         if is_float(a) and not (
             a.shape == b.shape and torch.allclose(a.double(), b.double(), 1e-3, 1e-3)
         ):
-            raise DeriveError(
+            raise unjudged(
                 f"{subject.name} cannot be judged: output {n} of its forward differs from "
                 "that of reference= for the same inputs; correct the wrong one"
             )

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from derive.auditing.forward import Subject, leaves_of, right_gradients, with_leaves
+from derive.auditing.forward import Subject, leaves_of, right_gradients, unjudged, with_leaves
 from derive.auditing.points import is_float, is_tensor, random_like
-from derive.errors import DeriveError
 
 
 @dataclass
@@ -294,7 +293,7 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
             if g is not None and is_tensor(o) and o.requires_grad
         ]
         if not pairs:
-            raise DeriveError("autograd records no operation of the forward")
+            raise unjudged("autograd records no operation of the forward")
         first = torch.autograd.grad(
             [o for o, _ in pairs],
             list(leaves.values()),

@@ -12,7 +12,7 @@ from derive.algebra.expr import Access, Composite, Expr, Index, Num, walk
 from derive.algebra.interpret import Array, Machine
 from derive.algebra.substitution import replace, substitute
 from derive.api import derivation
-from derive.auditing.forward import Subject
+from derive.auditing.forward import Subject, unjudged
 from derive.auditing.points import is_float, is_tensor
 from derive.check import oracle
 from derive.check.reference import values
@@ -250,7 +250,7 @@ def torch_function(reference: Reference, names: Sequence[str]) -> Callable[..., 
         model = Model(op, tuple(names), (), None, _tensor_argument_numbers(args))
         known = model.inputs(args)
         if len(known) < len(model.places):
-            raise DeriveError(
+            raise unjudged(
                 f"{op.name} has {len(op.inputs)} inputs, but the forward takes "
                 f"{len(model.places)} tensors; give the operation of this forward"
             )

@@ -26,7 +26,7 @@ from derive.auditing.examples import (
     with_wide_modules,
 )
 from derive.auditing.explanation import Explanation, explanation
-from derive.auditing.forward import Subject, check_reference
+from derive.auditing.forward import Subject, check_reference, unjudged
 from derive.auditing.gradients import (
     Outcome,
     error_line,
@@ -41,7 +41,6 @@ from derive.auditing.isolation import Enter, isolated
 from derive.auditing.points import is_float, is_tensor
 from derive.auditing.report import InputVerdict, Report
 from derive.auditing.structure import structure_of
-from derive.errors import DeriveError
 from derive.notation.operation import Operation
 
 Reference = Operation | str | Callable[..., Any] | None
@@ -89,14 +88,14 @@ class Audit:
         self.is_told = told is not None
         subject = replace(given.subject, owned=owned, constants=given.constants | (told or set()))
         if not subject.wanted(self.examples[0]):
-            raise DeriveError("no float argument is left that has a gradient: all are constants")
+            raise unjudged("no float argument is left that has a gradient: all are constants")
         self.subject = self._runnable(subject, widened(self.examples[0]))
         kept = frozenset((n,) for n in owned)
         self.structure = structure_of(self.examples, kept)
         self.outcomes = [self._outcome(args, n) for n, args in enumerate(self._points())]
         self.subject = replace(self.subject, believed=not any(o.doubt for o in self.outcomes))
         if not self.outcomes:
-            raise DeriveError(
+            raise unjudged(
                 f"{self.subject.name} cannot be judged: its forward gives no finite numbers for "
                 "the example inputs, in float64 or in their own dtype; give inputs from its domain"
             )
@@ -127,7 +126,7 @@ class Audit:
             try:
                 narrow.own(args)
             except Exception:
-                raise DeriveError(
+                raise unjudged(
                     f"{subject.name} cannot be judged: its forward fails on the example inputs: "
                     f"{error_line(error)}"
                 ) from error
@@ -160,7 +159,7 @@ class Audit:
 
             taken = [n for n in wanted if takes([n])]
             if not taken or not takes(taken):
-                raise DeriveError(
+                raise unjudged(
                     f"{subject.name} cannot be judged: a call fails where its inputs need "
                     f"gradients: {error_line(error)}"
                 ) from error

@@ -75,7 +75,9 @@ def _index_axis(equation: Equation, index: ex.Index) -> int | None:
 
 def block_error(index: ex.Index, why: str) -> DeriveError:
     """The error that the index cannot be processed in blocks."""
-    return DeriveError(f"index {index.name} cannot be processed in blocks: {why}")
+    return DeriveError(
+        f"index {index.name} cannot be processed in blocks: {why}", kind="not-in-blocks"
+    )
 
 
 def _block_index(op: Operation, letter: str) -> ex.Index:
@@ -88,7 +90,9 @@ def _block_index(op: Operation, letter: str) -> ex.Index:
             found.setdefault(part.name, part)
     if letter not in found:
         known = ", ".join(found) or "none"
-        raise DeriveError(f"{op.name} has no index {letter}; its indices are {known}")
+        raise DeriveError(
+            f"{op.name} has no index {letter}; its indices are {known}", kind="unknown-index"
+        )
     index = found[letter]
     if index.group:
         raise block_error(index, f"*{letter} is a group of axes")

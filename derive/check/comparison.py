@@ -153,7 +153,8 @@ def compare(
     for name in gradients:
         if name not in known:
             raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has gradients of {', '.join(known)}"
+                f"{op.name} has no gradient of {name}; it has gradients of {', '.join(known)}",
+                kind="unknown-gradient",
             )
     ordered = {name: gradients[name] for name in known if name in gradients}
     found = compare_gradients(ordered, known)
@@ -344,7 +345,8 @@ def _module_failure(op: Operation, path: str, error: Exception) -> DeriveError:
     """Return the error for a module that differs from the generated one."""
     return DeriveError(
         f"{op.name}: {path} fails: {type(error).__name__}: {error}; run `derive check` to see how "
-        "to fix it"
+        "to fix it",
+        kind="stale-module",
     )
 
 
@@ -416,7 +418,8 @@ def _cotangent_in_shape(
     if shapes[0] != shapes[1]:
         raise DeriveError(
             f"{op.name}: G has shape {tuple(G.shape)}, but its output has shape "
-            f"{tuple(output.shape)}"
+            f"{tuple(output.shape)}",
+            kind="given-gradient",
         )
     return G.detach().to(output.dtype).reshape(output.shape)
 
@@ -426,15 +429,20 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Gradi
 
     if name not in references:
         known = ", ".join(references) or "none"
-        raise DeriveError(f"no reference gradient for {name}; the references are {known}")
+        raise DeriveError(
+            f"no reference gradient for {name}; the references are {known}", kind="given-gradient"
+        )
     for value in (gradient, references[name]):
         if not isinstance(value, torch.Tensor):
-            raise DeriveError(f"the gradient of {name} is {value!r}, not a tensor")
+            raise DeriveError(
+                f"the gradient of {name} is {value!r}, not a tensor", kind="given-gradient"
+            )
     gradient, reference = gradient.detach(), references[name].detach()
     if gradient.shape != reference.shape:
         raise DeriveError(
             f"the gradient of {name} has shape {tuple(gradient.shape)}, but {name} has shape "
-            f"{tuple(reference.shape)}"
+            f"{tuple(reference.shape)}",
+            kind="given-gradient",
         )
     a, b = _promote_pair(gradient, reference)
     gap = torch.where(a == b, 0, (a - b).abs())

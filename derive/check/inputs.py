@@ -34,6 +34,11 @@ _ATTEMPTS = 4
 """How often integers are redrawn: a segment with no elements has no mean."""
 
 
+def _size_error(text: str) -> DeriveError:
+    """Return the error of sizes that cannot be given."""
+    return DeriveError(text, kind="given-size")
+
+
 def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
     """Parse index sizes such as ``n=32``, or ``p=2,3`` for a group."""
     found: dict[str, list[int]] = {}
@@ -43,12 +48,12 @@ def sizes_of(texts: Iterable[str]) -> dict[str, list[int]]:
             sizes = [int(n) for n in numbers.split(",")]
         except ValueError:
             short = text if len(text) < 80 else f"{text[:80]}…"
-            raise DeriveError(f"--size {short}: write n=32, or p=2,3 for a group") from None
+            raise _size_error(f"--size {short}: write n=32, or p=2,3 for a group") from None
         for n in sizes:
             if not 0 <= n < _MOST:
-                raise DeriveError(f"size({letter}) cannot be {str(n)[:30]}")
+                raise _size_error(f"size({letter}) cannot be {str(n)[:30]}")
         if letter in found:
-            raise DeriveError(f"size({letter}) is given twice")
+            raise _size_error(f"size({letter}) is given twice")
         found[letter] = sizes
     return found
 
@@ -85,11 +90,11 @@ def random_inputs(
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
     except ValueError as error:
-        raise DeriveError(f"{op.name}: the sizes are inconsistent: {error}") from None
+        raise _size_error(f"{op.name}: the sizes are inconsistent: {error}") from None
     letters = _extent_of_letter(op)
     for letter, given in (sizes or {}).items():
         if _index_sizes(found[letters[letter]]) != tuple(given):
-            raise DeriveError(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
+            raise _size_error(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
         tensors = _random_integers(op, rng, small, shapes, parameters, found)
@@ -98,7 +103,10 @@ def random_inputs(
                 tensors[t.name] = _random_floats(op, t, rng, small, shapes[t.name], found, way)
         if _has_clean_outputs(op, tensors, parameters, way == "normal"):
             return Inputs(tensors, parameters, {n: found[e] for n, e in letters.items()})
-    raise DeriveError(f"{op.name}: found no random inputs of these sizes with outputs free of nan")
+    raise DeriveError(
+        f"{op.name}: found no random inputs of these sizes with outputs free of nan",
+        kind="no-sample",
+    )
 
 
 # --------------------------------------------------------------------- sizes
@@ -139,12 +147,13 @@ def _resized(
     for name, given in wanted.items():
         if name not in letters:
             raise DeriveError(
-                f"{op.name} has no index {name}; its indices are {', '.join(letters)}"
+                f"{op.name} has no index {name}; its indices are {', '.join(letters)}",
+                kind="unknown-index",
             )
         extent = letters[name]
         if extent not in free:
             sources = sorted(free & {s.extent for s in _sizes_in_definition(op, extent)})
-            raise DeriveError(
+            raise _size_error(
                 f"{op.name}: size({name}) is determined by "
                 + (
                     f"size({'), size('.join(sources)}); set that size"
@@ -154,11 +163,11 @@ def _resized(
             )
         group = isinstance(known[extent], tuple)
         if not group and len(given) != 1:
-            raise DeriveError(
+            raise _size_error(
                 f"{op.name}: {name} is a single axis and takes one size, not {len(given)}"
             )
         if min(given, default=1) < 1:
-            raise DeriveError(f"{op.name}: size({name}) must be positive, not {min(given)}")
+            raise _size_error(f"{op.name}: size({name}) must be positive, not {min(given)}")
         found[extent] = tuple(given) if group else given[0]
     for p in op.parameters:
         if isinstance(p, SizeOf) and p.extent in found:
@@ -202,7 +211,7 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
         for indices in grids
     )
     if elements * _BYTES * _COPIES > _memory():
-        raise DeriveError(
+        raise _size_error(
             f"{op.name}: at these sizes the reference computes {elements:.3g} elements "
             f"({elements * _BYTES / 2**30:.3g} GiB), and several times as much for the gradients, "
             "which exceeds the memory; give smaller sizes"
@@ -274,7 +283,9 @@ def _has_clean_outputs(
     """True if no output has a nan, and with ``finite`` no infinity."""
     made = _values_if_legal(op, tensors, parameters)
     if made is None:
-        raise DeriveError(f"{op.name}: found no integers that keep every access in bounds")
+        raise DeriveError(
+            f"{op.name}: found no integers that keep every access in bounds", kind="no-sample"
+        )
     outputs = [made[name] for name in reference.selected(op, parameters)]
     return all(bool((o.isfinite() if finite else ~o.isnan()).all()) for o in outputs)
 

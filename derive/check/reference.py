@@ -88,7 +88,8 @@ def selected(
     if choice is None:
         if option is not None:
             raise DeriveError(
-                f"{op.name} has no option {option!r}, because it has no choice parameter"
+                f"{op.name} has no option {option!r}, because it has no choice parameter",
+                kind="unknown-option",
             )
         return op.outputs
     outputs = dict(choice.outputs)
@@ -96,7 +97,10 @@ def selected(
         option = (parameters or {}).get(choice.name, choice.outputs[0][0])
     if option not in outputs:
         known = ", ".join(map(repr, outputs))
-        raise DeriveError(f"{op.name}: {choice.name} must be one of {known}, not {option!r}")
+        raise DeriveError(
+            f"{op.name}: {choice.name} must be one of {known}, not {option!r}",
+            kind="unknown-option",
+        )
     return (outputs[option],)
 
 
@@ -108,15 +112,22 @@ def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
     if of is not None:
         if of not in floats:
             raise DeriveError(
-                f"{op.name} has no differentiable output {of}; it has {', '.join(floats) or 'none'}"
+                f"{op.name} has no differentiable output {of}; it has "
+                f"{', '.join(floats) or 'none'}",
+                kind="unknown-gradient",
             )
         return of
     for found in (floats, numbers):
         if len(found) == 1:
             return found[0]
     if not floats:
-        raise DeriveError(f"{op.name} has no differentiable output, and so no gradients")
-    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")
+        raise DeriveError(
+            f"{op.name} has no differentiable output, and so no gradients", kind="unknown-gradient"
+        )
+    raise DeriveError(
+        f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}",
+        kind="unknown-gradient",
+    )
 
 
 def _checked_floats(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:

@@ -80,6 +80,8 @@ class StepValues:
 class TooMuchWork(DeriveError):
     """A formula would take too long to evaluate by loops."""
 
+    kind = "over-limit"
+
 
 def verdicts(op: Operation, d: Derivation) -> Iterator[bool | None]:
     """Yield for each of the steps whether its formula equals the one before it on a sample.

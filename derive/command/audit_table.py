@@ -59,7 +59,9 @@ def audit_package(
         raise typer.BadParameter("--format is text, github or sarif")
     names = [name for name in mapping_of(path) if _is_within(name, within)]
     if not names:
-        raise DeriveError(f"{shown(path)} has no example of a Function in {within}")
+        raise DeriveError(
+            f"{shown(path)} has no example of a Function in {within}", kind="examples-file"
+        )
     found = []
     for name, one in zip(names, each(partial(_audited, path, seconds), names, str, 1), strict=True):
         made = Audited(name, "not judged", str(one), {}) if isinstance(one, DeriveError) else one
@@ -97,7 +99,9 @@ def _audited(path: Path, seconds: float, name: str) -> Audited:
     options = dict(entry) if isinstance(entry, Mapping) else {"examples": entry}
     unknown = sorted(set(options) - _KEYS)
     if unknown or "examples" not in options:
-        raise DeriveError(f"{name}: an entry has examples, reference, constants and once")
+        raise DeriveError(
+            f"{name}: an entry has examples, reference, constants and once", kind="examples-file"
+        )
     function = named_object(name)
     calls = options["examples"]
     if calls and not all(isinstance(call, list | tuple) for call in calls):

@@ -123,7 +123,8 @@ def audit(
         if not report.fixed:
             raise DeriveError(
                 f"{report.name}: the forward could not be read, so there is no derived backward to "
-                "write; give the operation in index notation with --reference"
+                "write; give the operation in index notation with --reference",
+                kind="audit-inputs",
             )
         fix.write_text(report.fixed, encoding="utf-8")
     if json_:

@@ -106,7 +106,8 @@ def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None
     except Exception as error:
         raise DeriveError(
             f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; run `derive "
-            "check` to see how to fix it"
+            "check` to see how to fix it",
+            kind="stale-module",
         ) from None
     return list(checks_of(op, function, columns=columns_of(text, columns)))
 
@@ -128,7 +129,8 @@ def text_of(path: Path) -> str:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is no Python: {error}"
         raise DeriveError(
             f"{beside}, which {path.name} imports, {reason}; run `derive check` to see how to "
-            "fix it"
+            "fix it",
+            kind="stale-module",
         ) from None
 
 
@@ -137,9 +139,11 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise DeriveError(
-            f"{path} is not UTF-8 text; run `derive check` to see how to fix it"
+            f"{path} is not UTF-8 text; run `derive check` to see how to fix it",
+            kind="stale-module",
         ) from None
     except OSError as error:
         raise DeriveError(
-            f"{path} cannot be read: {error.strerror}; run `derive check` to see how to fix it"
+            f"{path} cannot be read: {error.strerror}; run `derive check` to see how to fix it",
+            kind="stale-module",
         ) from None

@@ -20,6 +20,7 @@ from derive import __version__, catalog
 from derive.budget import SECONDS, allow
 from derive.command.auditing import audit
 from derive.command.console import print_json, print_note, print_pages, print_warning, shown
+from derive.command.explaining import explain
 from derive.command.graphing import graph
 from derive.command.linting import lint
 from derive.command.options import Json, Limit, Quiet, Style, Watch, hush, warn
@@ -341,7 +342,8 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     for letter in sizes:
         if letter not in known:
             raise DeriveError(
-                f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}"
+                f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}",
+                kind="unknown-index",
             )
     warn(warned(op))
     derivations = [derivation(op, option) for option, _ in options(op)]
@@ -360,5 +362,8 @@ def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
 
 # ------------------------------------------------------------------ the other commands
 
-for command in (graph, new, generate, check, verify, compare, read, audit, lint, site, docs):
+for command in (
+    *(graph, new, generate, check, verify, compare),
+    *(read, audit, lint, site, docs, explain),
+):
     app.command()(command)

@@ -57,7 +57,7 @@ def graph(
         endings = ", ".join(f".{known}" for known in _FORMATS)
         raise typer.BadParameter(f"{out}: the name of a picture ends in {endings}")
     if out is not None and not out.parent.is_dir():
-        raise DeriveError(f"{out}: the folder {out.parent} does not exist")
+        raise DeriveError(f"{out}: the folder {out.parent} does not exist", kind="output-file")
     # Imported before a spec is read, so that the forked reader has them.
     from derive.api import graph as dot
     from derive.site.picture import drawn

@@ -58,7 +58,9 @@ def lint(
 
     if explain is not None:
         if explain not in RULES:
-            raise DeriveError(f"no rule {explain}; the rules are {', '.join(RULES)}")
+            raise DeriveError(
+                f"no rule {explain}; the rules are {', '.join(RULES)}", kind="unknown-code"
+            )
         typer.echo(page(explain))
         return
     table = lint_table(Path.cwd())
@@ -117,7 +119,10 @@ def _selected_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     )
     for prefix in (*wanted, *unwanted):
         if prefix != "ALL" and not (prefix and any(code.startswith(prefix) for code in RULES)):
-            raise DeriveError(f"no rule begins with {prefix!r}; the rules are {', '.join(RULES)}")
+            raise DeriveError(
+                f"no rule begins with {prefix!r}; the rules are {', '.join(RULES)}",
+                kind="unknown-code",
+            )
 
     def among(code: str, prefixes: Sequence[str]) -> bool:
         return any(prefix == "ALL" or code.startswith(prefix) for prefix in prefixes)

@@ -26,13 +26,19 @@ def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | N
         if not equals:
             if len(names) != 1:
                 raise DeriveError(
-                    f"--blocks {text}: several operations are selected; write NAME={text}"
+                    f"--blocks {text}: several operations are selected; write NAME={text}",
+                    kind="unknown-option",
                 )
             (name,) = names
         if name not in names:
-            raise DeriveError(f"--blocks {text}: {name} is not one of the selected operations")
+            raise DeriveError(
+                f"--blocks {text}: {name} is not one of the selected operations",
+                kind="unknown-option",
+            )
         if "," in letter or " " in letter.strip() or name in found:
-            raise DeriveError(f"--blocks {text}: give exactly one index for {name}")
+            raise DeriveError(
+                f"--blocks {text}: give exactly one index for {name}", kind="unknown-option"
+            )
         found[name] = letter.strip() or None
     return found
 

@@ -80,7 +80,8 @@ def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
         if what:
             raise DeriveError(
                 f"{out / name} is {what}; nothing is written. Move it, rename the operation, or "
-                "choose another folder with --out"
+                "choose another folder with --out",
+                kind="output-file",
             )
 
 
@@ -95,7 +96,8 @@ def _refuse_stranded(out: Path, wanted: Mapping[str, str], asked: Collection[str
         if lacks:
             raise DeriveError(
                 f"{shown(path)} calls {', '.join(lacks)}, which {FILE} would then lack; nothing is "
-                "written. Generate that module too: run `derive generate` without names"
+                "written. Generate that module too: run `derive generate` without names",
+                kind="output-file",
             )
 
 

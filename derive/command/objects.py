@@ -14,6 +14,11 @@ from derive.command.console import shown
 from derive.errors import DeriveError
 
 
+def _import_error(text: str) -> DeriveError:
+    """Return the error of a file or module that lacks what is named."""
+    return DeriveError(text, kind="examples-file")
+
+
 def examples_of(path: Path) -> Sequence[Sequence[Any]]:
     """Return the lists of arguments from the file's examples().
 
@@ -25,7 +30,7 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
     module = _loaded(path)
     make = getattr(module, "examples", None)
     if not callable(make):
-        raise DeriveError(
+        raise _import_error(
             f"{shown(path)} has no function examples(); define one that returns lists of arguments"
         )
     made = list(make())
@@ -43,7 +48,7 @@ def mapping_of(path: Path) -> Mapping[str, Any]:
     if callable(made):
         made = made()
     if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
-        raise DeriveError(
+        raise _import_error(
             f"{shown(path)} has no mapping examples = {{'MODULE:CLASS': [[arguments]]}}"
         )
     return made
@@ -60,11 +65,11 @@ def named_object(given: str) -> Any:
     """Import the object MODULE:NAME or FILE.py:NAME."""
     place, found, name = given.rpartition(":")
     if not found or not place or not name:
-        raise DeriveError(f"{given!r} is not a name; write MODULE:NAME or FILE.py:NAME")
+        raise _import_error(f"{given!r} is not a name; write MODULE:NAME or FILE.py:NAME")
     value: Any = _loaded(Path(place)) if place.endswith(".py") else _imported(place)
     for part in name.split("."):
         if not hasattr(value, part):
-            raise DeriveError(f"{place} has no {name}; it has {', '.join(_public(value))}")
+            raise _import_error(f"{place} has no {name}; it has {', '.join(_public(value))}")
         value = getattr(value, part)
     return value
 
@@ -80,7 +85,7 @@ def _imported(name: str) -> ModuleType:
     try:
         return import_module(name)
     except Exception as error:
-        raise DeriveError(
+        raise _import_error(
             f"the module {name} cannot be imported: {type(error).__name__}: {error}"
         ) from None
 
@@ -90,7 +95,7 @@ def _loaded(path: Path) -> ModuleType:
     from derive.notation.specification import AsWritten
 
     if not path.is_file():
-        raise DeriveError(f"the file {path} does not exist")
+        raise _import_error(f"the file {path} does not exist")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -102,7 +107,7 @@ def _loaded(path: Path) -> ModuleType:
     try:
         loader.exec_module(module)
     except Exception as error:
-        raise DeriveError(
+        raise _import_error(
             f"{shown(path)} cannot be imported: {type(error).__name__}: {error}"
         ) from None
     return module

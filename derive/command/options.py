@@ -113,5 +113,6 @@ def need_torch() -> None:
         import torch  # noqa: F401
     except ImportError:
         raise DeriveError(
-            "PyTorch is not installed; run: pip install 'derive-backward[torch]'"
+            "PyTorch is not installed; run: pip install 'derive-backward[torch]'",
+            kind="missing-package",
         ) from None

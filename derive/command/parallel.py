@@ -54,7 +54,8 @@ def _run_alone(
         except BrokenProcessPool:
             return DeriveError(
                 f"{name(item)}: its worker process was killed from outside, or by the system for "
-                "lack of memory"
+                "lack of memory",
+                kind="over-limit",
             )
 
 
@@ -67,10 +68,13 @@ def _result_or_error(
     except DeriveError as error:
         return error
     except MemoryError:
-        return DeriveError(f"{name(item)}: out of memory")
+        return DeriveError(f"{name(item)}: out of memory", kind="over-limit")
     except Exception as error:
         found = f"{type(error).__name__}: {error}".strip(": ")
-        return DeriveError(f"{name(item)}: internal error of derive, please report it: {found}")
+        return DeriveError(
+            f"{name(item)}: internal error of derive, please report it: {found}",
+            kind="internal-error",
+        )
 
 
 class _Pool(ProcessPoolExecutor):

@@ -34,6 +34,11 @@ SUFFIXES = (".derive", ".py")
 """The suffixes of spec files."""
 
 
+def _table_error(text: str) -> DeriveError:
+    """Return the error of a table of a pyproject.toml."""
+    return DeriveError(text, kind="project-table")
+
+
 @dataclass(frozen=True)
 class Project:
     """The configuration of a project: spec files in order, the folder of modules, their form."""
@@ -64,15 +69,15 @@ def lint_table(start: Path) -> dict[str, list[str]]:
     found = table.get("lint", {}) if isinstance(table, dict) else {}
     where = f"{path}: [tool.derive.lint]"
     if not isinstance(found, dict):
-        raise DeriveError(f"{where} is a table of select, ignore and exclude")
+        raise _table_error(f"{where} is a table of select, ignore and exclude")
     unknown = sorted(set(found) - {"select", "ignore", "exclude"})
     if unknown:
-        raise DeriveError(
+        raise _table_error(
             f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude"
         )
     for key, value in found.items():
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise DeriveError(f"{where} {key} is a list of strings")
+            raise _table_error(f"{where} {key} is a list of strings")
     return found
 
 
@@ -91,10 +96,10 @@ def _table(path: Path) -> Any:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeriveError(f"{path}: {error}") from None
+        raise _table_error(f"{path}: {error}") from None
     tools = content.get("tool", {})
     if not isinstance(tools, dict):
-        raise DeriveError(
+        raise _table_error(
             f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]"
         )
     return tools.get("derive")
@@ -102,42 +107,46 @@ def _table(path: Path) -> Any:
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise DeriveError(f"{path}: [tool.derive] must be a table: specs, out, standalone and lint")
+        raise _table_error(
+            f"{path}: [tool.derive] must be a table: specs, out, standalone and lint"
+        )
     unknown = sorted(set(table) - {"specs", "out", "standalone", "lint"})
     if unknown:
-        raise DeriveError(
+        raise _table_error(
             f"{path}: [tool.derive] has no key {', '.join(unknown)}; "
             "its keys are specs, out, standalone and lint"
         )
     specs, out = table.get("specs", []), table.get("out", "generated")
     standalone = table.get("standalone", False)
     if not isinstance(specs, list) or not all(isinstance(s, str) for s in specs):
-        raise DeriveError(f"{path}: [tool.derive] specs must be a list of files and folders")
+        raise _table_error(f"{path}: [tool.derive] specs must be a list of files and folders")
     if not isinstance(out, str):
-        raise DeriveError(f"{path}: [tool.derive] out must be the path of a folder")
+        raise _table_error(f"{path}: [tool.derive] out must be the path of a folder")
     if not isinstance(standalone, bool):
-        raise DeriveError(f"{path}: [tool.derive] standalone must be true or false")
+        raise _table_error(f"{path}: [tool.derive] standalone must be true or false")
     root = path.parent
     folder = root / _folder_name(out, f"{path}: [tool.derive] out")
     try:
         for spec in specs:
             name = _folder_name(spec, "specs")
             if (root / name).is_dir() and realpath(root / name) == realpath(folder):
-                raise DeriveError(
+                raise _table_error(
                     f"out is {out!r}, which is also a folder of specs, so that modules would be "
                     "read as specs; choose another folder"
                 )
         return Project(path, spec_files(root / spec for spec in specs), folder, standalone)
     except DeriveError as error:
-        raise DeriveError(f"{path}: [tool.derive] {error}") from None
+        raise DeriveError(f"{path}: [tool.derive] {error.text}", kind=error.kind) from None
 
 
 def _folder_name(text: str, what: str) -> str:
     """Return the text; raise a DeriveError if it cannot be the name of a file or folder."""
     if not text.strip():
-        raise DeriveError(f"{what} is empty; name a folder")
+        raise DeriveError(f"{what} is empty; name a folder", kind="output-file")
     if "\0" in text:
-        raise DeriveError(f"{what} is {text!r}; a path cannot contain a NUL character")
+        raise DeriveError(
+            f"{what} is {text!r}; a path cannot contain a NUL character", kind="output-file"
+        )
     return text
 
 
@@ -152,11 +161,12 @@ def folder_of(out: str | None, project: Project | None) -> Path:
         folder = project.out if project is not None else Path("generated")
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
-            raise DeriveError(f"{folder}: {path} is a broken symbolic link")
+            raise DeriveError(f"{folder}: {path} is a broken symbolic link", kind="output-file")
         if path.exists():
             if not path.is_dir():
                 raise DeriveError(
-                    f"{folder}: {path} is not a folder; choose another folder for the modules"
+                    f"{folder}: {path} is not a folder; choose another folder for the modules",
+                    kind="output-file",
                 )
             break
     return folder
@@ -178,7 +188,9 @@ def _files(path: Path) -> Iterator[Path]:
         return
     found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.name[0] != "_")
     if not found:
-        raise SpecError(f"{path}: the folder has no spec file (.derive or .py)")
+        raise SpecError(
+            f"{path}: the folder has no spec file (.derive or .py)", kind="incomplete-operation"
+        )
     yield from found
 
 
@@ -223,11 +235,15 @@ def _unique_by_name(
     for file, name, known in operations:
         if name in found:
             other = found[name][1]
-            raise SpecError(f"{file}: operation {name} is also defined in {other}; rename one")
+            raise SpecError(
+                f"{file}: operation {name} is also defined in {other}; rename one",
+                kind="defined-twice",
+            )
         if lowered.setdefault(name.casefold(), name) != name or name == "__init__":
             raise SpecError(
                 f"{file}: operation {name} would have the module file of another operation; "
-                "rename it"
+                "rename it",
+                kind="defined-twice",
             )
         found[name] = known, file
     return found
@@ -250,7 +266,10 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
         found = _all_of(Path(path), limit)
         if inner in found:
             return found[inner]
-        raise SpecError(f"{path} has no operation {inner}{_nearest(inner, list(found))}")
+        raise SpecError(
+            f"{path} has no operation {inner}{_nearest(inner, list(found))}",
+            kind="unknown-operation",
+        )
     for one in _find_by_name(name, project, limit):
         return one
     if Path(name).suffix in SUFFIXES and Path(name).is_file():
@@ -259,12 +278,15 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
             return next(iter(found.values()))
         raise SpecError(
             f"{name} has {len(found)} operations; choose one, for example "
-            f"{name}:{next(iter(found))}"
+            f"{name}:{next(iter(found))}",
+            kind="several-operations",
         )
     shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
     meant = [n for n in near if n in shipped or next(_find_by_name(n, project, limit), None)]
-    raise SpecError(f"no operation is called {name}{_nearest(name, meant)}")
+    raise SpecError(
+        f"no operation is called {name}{_nearest(name, meant)}", kind="unknown-operation"
+    )
 
 
 def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
@@ -275,7 +297,7 @@ def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
         return [file for path in given for file in (_files(path) if path.is_dir() else [path])]
     project = find_project(start)
     if project is None:
-        raise DeriveError(
+        raise _table_error(
             "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]"
         )
     return [project.path, *project.specs]

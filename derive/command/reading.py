@@ -93,11 +93,13 @@ def _answer(
         how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
         raise SpecError(
             f"{path}: the spec ended the process that reads it, {how}; a spec may only define "
-            "operations"
+            "operations",
+            kind="spec-module",
         ) from None
     raise SpecError(
         f"{path}: the spec was stopped after {limit:g} s; a spec should only define operations. "
-        "--spec-timeout sets the limit"
+        "--spec-timeout sets the limit",
+        kind="spec-module",
     )
 
 
@@ -141,7 +143,10 @@ def _send_result(
         try:
             pipe.send((os.getpid(), n, found, warned))
         except (PicklingError, ValueError, TypeError, AttributeError) as error:
-            failed = SpecError(f"{path}: its operations cannot be sent to another process: {error}")
+            failed = SpecError(
+                f"{path}: its operations cannot be sent to another process: {error}",
+                kind="spec-module",
+            )
             pipe.send((os.getpid(), n, failed, warned))
     except OSError:
         os._exit(1)

@@ -62,7 +62,7 @@ def site(
     own = ", ".join(file.name for file in files)
     entries = list(_entries(files or catalog.files(), limit))
     if not entries:
-        raise DeriveError(f"{own} has no operation")
+        raise DeriveError(f"{own} has no operation", kind="incomplete-operation")
     _prepare(out)
     written, failures = _write(out, entries, own, live)
     for failure in failures:
@@ -118,9 +118,13 @@ def _prepare(out: Path) -> None:
     from derive.site.build import MARKER
 
     if out.exists() and not out.is_dir():
-        raise DeriveError(f"{out} is not a folder; choose another folder for the site")
+        raise DeriveError(
+            f"{out} is not a folder; choose another folder for the site", kind="output-file"
+        )
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
-        raise DeriveError(f"{out} has files that are no site of derive; choose another folder")
+        raise DeriveError(
+            f"{out} has files that are no site of derive; choose another folder", kind="output-file"
+        )
     out.mkdir(parents=True, exist_ok=True)
 
 

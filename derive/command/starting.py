@@ -38,17 +38,23 @@ def new(
     It is a root mean square normalization, with comments that explain each line.
     """
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or iskeyword(name):
-        raise DeriveError(f"{name!r} cannot name an operation; use letters, digits and _")
+        raise DeriveError(
+            f"{name!r} cannot name an operation; use letters, digits and _", kind="invalid-name"
+        )
     path = Path(f"{name}.derive") if out is None else out
     if path.suffix != ".derive":
-        raise DeriveError(f"{path}: a spec in index notation has a name that ends in .derive")
+        raise DeriveError(
+            f"{path}: a spec in index notation has a name that ends in .derive", kind="output-file"
+        )
     if not path.parent.is_dir():
-        raise DeriveError(f"{path}: the folder {path.parent} does not exist")
+        raise DeriveError(f"{path}: the folder {path.parent} does not exist", kind="output-file")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(_START.format(name=name))
     except FileExistsError:
-        raise DeriveError(f"{path} exists; choose another name with --out") from None
+        raise DeriveError(
+            f"{path} exists; choose another name with --out", kind="output-file"
+        ) from None
     project = find_project(Path.cwd())
     listed = project is not None and path.resolve() in {p.resolve() for p in project.specs}
     lines = [

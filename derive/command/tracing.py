@@ -55,11 +55,15 @@ def read(
     for text in letters or ():
         tensor, equals, axes = text.partition("=")
         if not equals or not axes.isalpha():
-            raise DeriveError(f"--letters {text}: write INPUT=LETTERS, for example x=btc")
+            raise DeriveError(
+                f"--letters {text}: write INPUT=LETTERS, for example x=btc", kind="unknown-option"
+            )
         given[tensor] = axes
     target = named_object(function)
     if isinstance(target, type):
-        raise DeriveError(f"{function} is a class; name an instance of the class")
+        raise DeriveError(
+            f"{function} is a class; name an instance of the class", kind="torch-arguments"
+        )
     (arguments, *_) = examples_of(example) or [()]
     made = reading(target, *arguments, name=name, letters=given, comments=comments)
     if json_:

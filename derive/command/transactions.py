@@ -29,6 +29,11 @@ _PATIENCE = 600
 """Seconds until a waiting generator gives up."""
 
 
+def _unwritten(text: str) -> DeriveError:
+    """Return the error of files that cannot be written."""
+    return DeriveError(text, kind="output-file")
+
+
 @dataclass(frozen=True)
 class _StagingPaths:
     """The paths of the lock and the staging folders."""
@@ -78,7 +83,7 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
             try:
                 lock.acquire(timeout=_PATIENCE)
             except Timeout:
-                raise DeriveError(
+                raise _unwritten(
                     f"{places.holder()} is still generating {out}; try again later"
                 ) from None
         with _released(lock, places):
@@ -98,7 +103,7 @@ def _prepared(out: Path) -> _StagingPaths:
         places.lock.touch()
     except OSError as error:
         reason = f"{error.filename} cannot be written: {error.strerror}"
-        raise DeriveError(f"{out}: {reason}; nothing has changed") from None
+        raise _unwritten(f"{out}: {reason}; nothing has changed") from None
     return places
 
 
@@ -117,7 +122,7 @@ def settle(out: Path) -> None:
         lock.acquire(timeout=_MOMENT if places.ready.exists() else 0)
     except Timeout:
         if places.ready.exists():
-            raise DeriveError(f"{places.holder()} is writing to {out}; try again later") from None
+            raise _unwritten(f"{places.holder()} is writing to {out}; try again later") from None
     except OSError:
         if places.ready.exists():
             raise
@@ -149,7 +154,7 @@ def replace(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         where = error.filename or out
-        raise DeriveError(f"{where} cannot be written: {reason}; nothing has changed") from None
+        raise _unwritten(f"{where} cannot be written: {reason}; nothing has changed") from None
     _flush(places.ready.parent)
     _move(out, places.ready)
 
@@ -232,7 +237,7 @@ def _move(out: Path, ready: Path) -> None:
             for place in removals:
                 os.unlink(place)
     except OSError as error:
-        raise DeriveError(
+        raise _unwritten(
             f"{error.filename2 or error.filename} cannot be replaced: {error.strerror}; fix that, "
             "and the next run moves the remaining files into place"
         ) from None

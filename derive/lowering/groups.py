@@ -103,7 +103,10 @@ def group_shapes(op: Operation) -> list[Line]:
                 break
         else:
             names = ", ".join(t.name for t in pending)
-            raise LoweringError(f"the split of the axes of {names} into groups is ambiguous")
+            raise LoweringError(
+                f"the split of the axes of {names} into groups is ambiguous",
+                kind="ambiguous-groups",
+            )
         pending = [x for x in pending if x is not t]
     return lines
 

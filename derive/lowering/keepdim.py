@@ -20,7 +20,10 @@ def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
     """Return the position in ``axes`` before which the reduced axis is inserted."""
     home = next((t.axes for t in op.inputs if p.index in t.axes), None)
     if home is None:
-        raise LoweringError(f"{p.name}=keep({p.index.name}): no input has axis {p.index.name}")
+        raise LoweringError(
+            f"{p.name}=keep({p.index.name}): no input has axis {p.index.name}",
+            kind="axis-parameter",
+        )
     n = home.index(p.index)
     before = [at + 1 for at, axis in enumerate(axes) if axis in home[:n]]
     after = [at for at, axis in enumerate(axes) if axis in home[n + 1 :]]

@@ -104,7 +104,8 @@ def like_input(op: Operation) -> Code:
     )
     if not floats:
         raise LoweringError(
-            "the operation has no floating-point input, so there is nothing to differentiate"
+            "the operation has no floating-point input, so there is nothing to differentiate",
+            kind="nothing-to-differentiate",
         )
     return Name(floats[0].name)
 

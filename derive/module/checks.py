@@ -91,7 +91,10 @@ def _bound_checks(p: Number) -> list[ArgumentCheck]:
 def _axis_parameter_checks(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
     home = next((t for t in op.inputs if p.index in t.axes), None)
     if home is None:
-        raise LoweringError(f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}")
+        raise LoweringError(
+            f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}",
+            kind="axis-parameter",
+        )
     name, rank = p.name, f"{home.name}.dim()"
     found = [ArgumentCheck(f"not -{rank} <= {name} < {rank}", (f"{name}=axis({p.index.name})",))]
     n = home.axes.index(p.index)
@@ -131,15 +134,18 @@ def shape_of_absent(op: Operation, t: Tensor) -> Code:
     required = required_of(op)
     if not any(r.kind == "float" for r in required):
         raise LoweringError(
-            f"{t.name} is optional, but no required float tensor determines its dtype"
+            f"{t.name} is optional, but no required float tensor determines its dtype",
+            kind="optional-input",
         )
     shapes = shapes_from(op, Frame(named_axes(op)), required)
     shape = Shape(tuple(axis_size(i) for i in axes_of(op, t) if i is not None))
     try:
         return shapes.resolve(shape)
     except (LoweringError, StopIteration) as error:
+        reason = error.text if isinstance(error, LoweringError) else error
         raise LoweringError(
-            f"{t.name} is optional, but no required tensor determines its shape: {error}"
+            f"{t.name} is optional, but no required tensor determines its shape: {reason}",
+            kind="optional-input",
         ) from None
 
 

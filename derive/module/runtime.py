@@ -211,7 +211,12 @@ def _copies(
 def _with_copies(text: str, constants: Sequence[str], functions: Sequence[str]) -> str:
     """Return the module with these definitions after its imports, and with their imports."""
     lines = text.split("\n")
-    imports = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    imports: list[ast.Import | ast.ImportFrom] = []
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            imports.append(statement)
+        elif imports:
+            break
     first, end = imports[0].lineno - 1, imports[-1].end_lineno or 0
     names = {alias.name for n in imports for alias in n.names} - {"_runtime"}
     names |= _imported_names("\n".join([*constants, *functions]))

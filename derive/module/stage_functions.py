@@ -43,7 +43,8 @@ def own_names(op: Operation) -> frozenset[str]:
     if any(x.name == "block" for x in (*op.inputs, *op.parameters)):
         raise DeriveError(
             f"{op.name} has an argument block, which is also the name of the block size; "
-            "rename the argument"
+            "rename the argument",
+            kind="two-roles",
         )
     return OWN
 

@@ -228,18 +228,31 @@ def arity(function: str) -> int:
 def check_name(name: str, what: str, at: SourcePlace | None) -> None:
     """Refuse a name that is invalid in the notation or in the generated code."""
     if not name.isidentifier():
-        fail(at, f"{name!r} cannot name {what}; use letters, digits and _")
+        fail(at, "invalid-name", f"{name!r} cannot name {what}; use letters, digits and _")
     if keyword.iskeyword(name):
-        fail(at, f"{name} is a Python keyword and cannot name {what}; choose another name")
+        fail(
+            at,
+            "invalid-name",
+            f"{name} is a Python keyword and cannot name {what}; choose another name",
+        )
     if name.startswith("_"):
         fail(
             at,
+            "invalid-name",
             f"{name} cannot name {what}: names that begin with _ are reserved for generated code",
         )
     if name in WORDS and what not in ("an operation", "a tensor"):
-        fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
+        fail(
+            at,
+            "invalid-name",
+            f"{name} cannot name {what}: it is a word of the notation; choose another name",
+        )
     if name in CONSTANTS and what == "a tensor":
-        fail(at, f"{name} cannot name {what}: it is a word of the notation; choose another name")
+        fail(
+            at,
+            "invalid-name",
+            f"{name} cannot name {what}: it is a word of the notation; choose another name",
+        )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -260,7 +273,7 @@ def plural(n: int, what: str) -> str:
 
 
 def _error_at(token: Token, message: str) -> SpecError:
-    return SpecError(message, line=token.line, column=token.column)
+    return SpecError(message, kind="syntax", line=token.line, column=token.column)
 
 
 def around(line: str, column: int) -> str:
@@ -301,13 +314,15 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     if accepts == {"LPAR"} and misplaced is not None:
         at, message = misplaced
         line = text.count("\n", 0, at) + 1
-        return SpecError(message, line=line, column=at - text.rfind("\n", 0, at))
+        return SpecError(message, line=line, column=at - text.rfind("\n", 0, at), kind="syntax")
     if wanted:
         hint = "; expected " + " or ".join(filter(None, (", ".join(wanted[:-1]), wanted[-1])))
     if token.type == "$END":
         lines = text.rstrip().split("\n")
         place = {"line": len(lines), "column": len(lines[-1]) + 1}
-        return SpecError(f"the text ends in the middle of a statement{hint}", **place)
+        return SpecError(
+            f"the text ends in the middle of a statement{hint}", **place, kind="syntax"
+        )
     if token.type == "END":
         if _ends_with_operator(text[: token.start_pos or 0]):
             hint = f"; {CONTINUED}"

@@ -87,6 +87,7 @@ class Bodies:
             if size is None or (isinstance(size, ex.Num) and size.value < 0):
                 fail(
                     parameter.at,
+                    "parameter-value",
                     f"size({letter}) must be an integer, or an expression of sizes and integer "
                     f"parameters with + - * and floor(a/b), not {show(parameter.value)}",
                 )
@@ -95,6 +96,7 @@ class Bodies:
             ):
                 fail(
                     parameter.at,
+                    "parameter-value",
                     f"size({letter})={show(parameter.value)} is above the limit of {LARGEST}",
                 )
             self.definitions.append((letter, size, parameter.at))
@@ -103,11 +105,19 @@ class Bodies:
         for part in axis.args if isinstance(axis, syntax.CompositeSyntax) else (axis,):
             own = axis_of(part)
             if part is not axis and (own is None or isinstance(part, syntax.Star)):
-                fail(part.at, f"{show(part)} on the left: a part must be an index or 0")
+                fail(
+                    part.at,
+                    "not-an-index",
+                    f"{show(part)} on the left: a part must be an index or 0",
+                )
             if isinstance(own, ex.Index):
                 if own.name in env:
                     name = self._equation.name
-                    fail(part.at, f"index {own.name} appears twice on the left of {name}")
+                    fail(
+                        part.at,
+                        "repeated-index",
+                        f"index {own.name} appears twice on the left of {name}",
+                    )
                 env[own.name] = own
         made = axis_of(axis)
         if made is None:
@@ -118,6 +128,7 @@ class Bodies:
             )
             fail(
                 axis.at or self._equation.at,
+                "not-an-index",
                 f"axis {show(axis)} of {self._equation.name}: an axis on the left must be an "
                 f"index, a group *p, a composite (a b) or 0{how}",
             )
@@ -163,7 +174,11 @@ class Bodies:
                 return ex.Or(())
         if not (isinstance(e, syntax.Item) and e.name in self.declared.tensors):
             self.value(e, env, guarded)  # an error inside e is the better message
-        fail(e.at, f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0")
+        fail(
+            e.at,
+            "number-or-condition",
+            f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0",
+        )
 
     def _relation(self, op: str, left: ex.Expr, right: ex.Expr) -> ex.Expr:
         """Return left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
@@ -181,9 +196,9 @@ class Bodies:
         try:
             made = self._value(e, env, guarded)
         except ZeroDivisionError:
-            fail(e.at, f"division by zero in {show(e)}")
+            fail(e.at, "not-finite", f"division by zero in {show(e)}")
         except OverflowError as error:
-            fail(e.at, f"{show(e)}: {error}")
+            fail(e.at, "not-finite", f"{show(e)}: {error}")
         check_number(made, e)
         return made
 
@@ -207,9 +222,10 @@ class Bodies:
             case syntax.Bind():
                 return self._bind(e, env, guarded)
             case syntax.Compare() | syntax.Both() | syntax.Either() | syntax.Negation():
-                fail(e.at, advice.no_number(show(e), self._item is not None))
+                fail(e.at, "number-or-condition", advice.no_number(show(e), self._item is not None))
         fail(
             e.at,
+            "not-an-index",
             f"{show(e)} is not allowed here; a group or a composite must be a whole axis position",
         )
 
@@ -219,23 +235,25 @@ class Bodies:
         d = self.declared
         if isinstance(e, syntax.NameSyntax):
             if name == "inf":
-                fail(e.at, advice.INFINITE)
+                fail(e.at, "not-finite", advice.INFINITE)
             if name in CONSTANTS:
                 return ex.Const(name)
             if name in d.letters:
                 index = self._index(e, env)
                 if index.group:
                     fail(
-                        e.at, f"group *{name} is not a number; it can only be a whole axis position"
+                        e.at,
+                        "not-an-index",
+                        f"group *{name} is not a number; it can only be a whole axis position",
                     )
                 return index
             if name in d.parameters:
                 return self._parameter(e)
         elif name in (*REDUCTIONS, *KEEPING) and name not in (*d.tensors, *d.equations):
-            fail(e.at, f"{name} needs an argument: {show(e)}(...)")
+            fail(e.at, "wrong-arguments", f"{name} needs an argument: {show(e)}(...)")
         elif name in d.parameters or name in CONSTANTS:
             what = "constant" if name in CONSTANTS else "parameter"
-            fail(e.at, f"{name} is a {what} and has no axes")
+            fail(e.at, "axis-count", f"{name} is a {what} and has no axes")
         access = self._access(e, env, guarded)
         return ex.Iverson(access) if name in self.truths else access
 
@@ -247,9 +265,17 @@ class Bodies:
             "axis",
             "keep",
         ):
-            fail(e.at, f"parameter {e.name} is not a number and cannot appear in an expression")
+            fail(
+                e.at,
+                "parameter-value",
+                f"parameter {e.name} is not a number and cannot appear in an expression",
+            )
         if parameter.options:
-            fail(e.at, f"parameter {e.name} is a choice and cannot appear in an expression")
+            fail(
+                e.at,
+                "parameter-value",
+                f"parameter {e.name} is a choice and cannot appear in an expression",
+            )
         return ex.Param(e.name)
 
     def _index(self, e: syntax.NameSyntax | syntax.Star, env: Env) -> ex.Index:
@@ -262,6 +288,7 @@ class Bodies:
         size = f"; its number of values is size({e.name})" if self._item is None else ""
         fail(
             e.at,
+            "unbound-index",
             f"index {star}{e.name}{inside} is neither summed over nor on the left; sum over it, "
             f"sum[{star}{e.name}](...), or add it to {left}{size}",
         )
@@ -272,15 +299,23 @@ class Bodies:
         name = e.name
         if name in d.equations and name not in self._defined:
             if name == self._equation.name:
-                fail(e.at, f"{name} is used in its own definition; {advice.RECURRENCE}")
+                fail(
+                    e.at,
+                    "used-before-defined",
+                    f"{name} is used in its own definition; {advice.RECURRENCE}",
+                )
             later = d.equations[name].at
             where = f", on line {later.line}" if later is not None and later.line else ""
-            fail(e.at, f"{name} is used before it is defined{where}; move its equation up")
+            fail(
+                e.at,
+                "used-before-defined",
+                f"{name} is used before it is defined{where}; move its equation up",
+            )
         if name not in d.equations and name not in d.tensors:
             if name in d.letters and isinstance(e, syntax.Item):
-                fail(e.at, f"{name} is an index and has no axes")
+                fail(e.at, "axis-count", f"{name} is an index and has no axes")
             what = "name" if isinstance(e, syntax.NameSyntax) else "tensor"
-            fail(e.at, f"unknown {what} {name}{nearest(name, d.known())}")
+            fail(e.at, "unknown-name", f"unknown {what} {name}{nearest(name, d.known())}")
         outer, self._item = self._item, e
         written = e.positions if isinstance(e, syntax.Item) else ()
         positions = tuple(self._position(p, env, guarded) for p in written)
@@ -297,7 +332,7 @@ class Bodies:
             case syntax.NameSyntax(name) if name in self.declared.letters:
                 index = self._index(e, env)
                 if index.group:
-                    fail(e.at, f"{name} is a group of axes; write *{name}")
+                    fail(e.at, "two-roles", f"{name} is a group of axes; write *{name}")
                 return index
         return self.value(e, env, guarded)
 
@@ -328,7 +363,7 @@ class Bodies:
         if name == "size":
             return self._size(e, env)
         if name == "where":
-            self._arguments(e, 3)
+            _check_count(e, 3)
             condition, start = self.condition(args[0], env, guarded), len(self.readings)
             then, middle = self.value(args[1], env, guarded), len(self.readings)
             other = self.value(args[2], env, guarded)
@@ -338,7 +373,7 @@ class Bodies:
         if name not in SCALAR:
             values = tuple(self.value(a, env, guarded) for a in args if name in ("max", "min"))
             return clamped(name, values) or no_function(e, self.declared)
-        self._arguments(e, arity(name))
+        _check_count(e, arity(name))
         bounds = [infinity(a) if name == "clamp" and n else None for n, a in enumerate(args)]
         pairs = zip(bounds, args, strict=True)
         values = tuple(bound or self.value(a, env, guarded) for bound, a in pairs)
@@ -346,18 +381,14 @@ class Bodies:
             return power(values[0], ex.num(POWERS[name]))
         return ex.Call(ALIASES.get(name, name), values)
 
-    def _arguments(self, e: syntax.ApplySyntax, n: int) -> None:
-        if len(e.args) != n:
-            fail(e.at, f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}")
-
     def _size(self, e: syntax.ApplySyntax, env: Env) -> ex.Expr:
-        self._arguments(e, 1)
+        _check_count(e, 1)
         arg = e.args[0]
         if (
             not isinstance(arg, syntax.NameSyntax | syntax.Star)
             or arg.name not in self.declared.letters
         ):
-            fail(e.at, f"{show(e)}: the argument of size must be an index, size(k)")
+            fail(e.at, "not-an-index", f"{show(e)}: the argument of size must be an index, size(k)")
         return ex.Size(letter_of(arg.name, env))
 
     # heads with indices
@@ -374,26 +405,10 @@ class Bodies:
             return ex.Iverson(reduced) if e.kind in CONDITIONS else reduced
         no_reduction(e, self.declared)
 
-    def _bound(
-        self, e: syntax.Bind, arguments: bool = True
-    ) -> tuple[syntax.NameSyntax | syntax.Star, ...]:
-        if arguments and len(e.args) != 1:
-            fail(e.at, f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
-        if not e.indices:
-            fail(e.at, f"{e.kind}[] has no index")
-        found: list[syntax.NameSyntax | syntax.Star] = []
-        for index in e.indices:
-            if not isinstance(index, syntax.NameSyntax | syntax.Star):
-                fail(index.at, f"{e.kind} reduces over indices and groups, not over {show(index)}")
-            if any(index.name == other.name for other in found):
-                fail(index.at, f"index {index.name} appears twice in {e.kind}[...]")
-            found.append(index)
-        return tuple(found)
-
     def _reduction(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         inner = dict(env)
         bound = []
-        for written in self._bound(e):
+        for written in _bound(e):
             letter = self.declared.letters[written.name]
             index = ex.Index(letter.name, letter_of(letter.name, env), letter.group)
             index = fresh(index, inner.values())
@@ -408,7 +423,7 @@ class Bodies:
         return ex.Reduce(e.kind, tuple(bound), body, condition)
 
     def _keeping(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
-        outer = [self._kept(e, index, env) for index in self._bound(e)]
+        outer = [self._kept(e, index, env) for index in _bound(e)]
         condition = None
         if e.condition is not None:
             condition = self.condition(e.condition, env, guarded)
@@ -419,43 +434,80 @@ class Bodies:
         if index.name not in env:
             fail(
                 index.at,
+                "unbound-index",
                 f"{e.kind}[{show(index)}] keeps its index, and {index.name} is neither summed "
                 f"over nor on the left; add it to {self._equation.name}",
             )
         return env[index.name]
 
     def _concat(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
-        if (
-            e.condition is not None
-            or len(e.indices) != 1
-            or not isinstance(e.indices[0], syntax.NameSyntax)
-        ):
-            fail(e.at, "concat joins along one index: concat[k](a[k], b[k])")
-        if not e.args:
-            fail(e.at, "concat[...] needs at least one argument")
-        if len(e.args) > JOINED:
-            fail(
-                e.at,
-                f"concat joins at most {JOINED} arguments, not {len(e.args)}: join some of them "
-                "in a separate equation",
-            )
-        k = self._kept(e, self._bound(e, arguments=False)[0], env)
+        _check_joined(e)
+        joined = _bound(e, arguments=False)[0]
+        k = self._kept(e, joined, env)
         pieces: list[tuple[ex.Index, ex.Expr]] = []
         for n, arg in enumerate(e.args, start=1):
-            name = f"{e.indices[0].name}#{next(self._count)}"
+            name = f"{joined.name}#{next(self._count)}"
             self.declared.letters[name] = Letter(name, False, arg.at, own=False)
             own = ex.Index(name, name)
             scope = dict(env)
-            enter(scope, e.indices[0].name, own)
+            enter(scope, joined.name, own)
             piece = self.value(arg, scope, guarded)
             if not any(i is own for i in ex.walk(piece)):
                 fail(
                     arg.at,
-                    f"argument {n} of concat[{e.indices[0].name}] does not have index "
-                    f"{e.indices[0].name}, so its size is unknown",
+                    "wrong-arguments",
+                    f"argument {n} of concat[{joined.name}] does not have index "
+                    f"{joined.name}, so its size is unknown",
                 )
             pieces.append((own, piece))
-        self.definitions.append(
-            (e.indices[0].name, total(ex.Size(i.extent) for i, _ in pieces), e.at)
-        )
+        self.definitions.append((joined.name, total(ex.Size(i.extent) for i, _ in pieces), e.at))
         return desugar_concat(k, pieces, e.at)
+
+
+def _check_count(e: syntax.ApplySyntax, n: int) -> None:
+    """Refuse a call that does not have n arguments."""
+    if len(e.args) != n:
+        fail(
+            e.at,
+            "wrong-arguments",
+            f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}",
+        )
+
+
+def _bound(e: syntax.Bind, arguments: bool = True) -> tuple[syntax.NameSyntax | syntax.Star, ...]:
+    """Return the indices that a head binds, each once."""
+    if arguments and len(e.args) != 1:
+        fail(e.at, "wrong-arguments", f"{e.kind}[...] takes 1 argument, not {len(e.args)}")
+    if not e.indices:
+        fail(e.at, "wrong-arguments", f"{e.kind}[] has no index")
+    found: list[syntax.NameSyntax | syntax.Star] = []
+    for index in e.indices:
+        if not isinstance(index, syntax.NameSyntax | syntax.Star):
+            fail(
+                index.at,
+                "not-an-index",
+                f"{e.kind} reduces over indices and groups, not over {show(index)}",
+            )
+        if any(index.name == other.name for other in found):
+            fail(index.at, "repeated-index", f"index {index.name} appears twice in {e.kind}[...]")
+        found.append(index)
+    return tuple(found)
+
+
+def _check_joined(e: syntax.Bind) -> None:
+    """Refuse a concat that does not join some arguments along one index."""
+    if (
+        e.condition is not None
+        or len(e.indices) != 1
+        or not isinstance(e.indices[0], syntax.NameSyntax)
+    ):
+        fail(e.at, "wrong-arguments", "concat joins along one index: concat[k](a[k], b[k])")
+    if not e.args:
+        fail(e.at, "wrong-arguments", "concat[...] needs at least one argument")
+    if len(e.args) > JOINED:
+        fail(
+            e.at,
+            "wrong-arguments",
+            f"concat joins at most {JOINED} arguments, not {len(e.args)}: join some of them "
+            "in a separate equation",
+        )

@@ -265,7 +265,7 @@ def known_option(op: Operation, option: str | None) -> str | None:
     if option is None:
         return names[0]
     if option not in names:
-        raise DeriveError(f"{op.name} has no option {option!r}")
+        raise DeriveError(f"{op.name} has no option {option!r}", kind="unknown-option")
     return option
 
 
@@ -284,7 +284,8 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
         if name not in known:
             raise DeriveError(
                 f"{op.name} has no gradient of {name}; it has gradients of "
-                f"{', '.join(known) or 'nothing'}"
+                f"{', '.join(known) or 'nothing'}",
+                kind="unknown-gradient",
             )
     return tuple(dict.fromkeys(wrt))
 
@@ -296,7 +297,9 @@ SAVES = ("balanced", "least")
 def saves_least(save: str) -> bool:
     """True if only inputs and outputs are to be saved."""
     if save not in SAVES:
-        raise DeriveError(f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}")
+        raise DeriveError(
+            f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}", kind="unknown-option"
+        )
     return save == "least"
 
 
@@ -307,7 +310,9 @@ STYLES = ("production", "plain")
 def is_plain(style: str) -> bool:
     """True if the module is to be read rather than run."""
     if style not in STYLES:
-        raise DeriveError(f"style={style!r}: must be one of {', '.join(map(repr, STYLES))}")
+        raise DeriveError(
+            f"style={style!r}: must be one of {', '.join(map(repr, STYLES))}", kind="unknown-option"
+        )
     return style == "plain"
 
 
@@ -320,10 +325,18 @@ def known_target(op: Operation, of: str | None) -> str:
         if of in floats:
             return of
         known = ", ".join(floats) or "none"
-        raise DeriveError(f"{op.name} has no differentiable output {of!r}; it has {known}")
+        raise DeriveError(
+            f"{op.name} has no differentiable output {of!r}; it has {known}",
+            kind="unknown-gradient",
+        )
     for found in (floats, numbers):
         if len(found) == 1:
             return found[0]
     if not floats:
-        raise DeriveError(f"{op.name} has no differentiable output, and so no gradients")
-    raise DeriveError(f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}")
+        raise DeriveError(
+            f"{op.name} has no differentiable output, and so no gradients", kind="unknown-gradient"
+        )
+    raise DeriveError(
+        f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}",
+        kind="unknown-gradient",
+    )

@@ -53,10 +53,15 @@ def parameters(
             given = default(value, f"the default of {name}")
             integer = name in integers
             if integer and isinstance(given, Fraction) and given.denominator != 1:
-                fail(written.at, f"parameter {name} is used as an integer; its default is {given}")
+                fail(
+                    written.at,
+                    "parameter-value",
+                    f"parameter {name} is used as an integer; its default is {given}",
+                )
             if integer and isinstance(given, Const):
                 fail(
                     written.at,
+                    "parameter-value",
                     f"parameter {name} is used as an integer; its default is not an integer",
                 )
             made.append(Number(name, given, integer, _number_bounds(d, name, given)))
@@ -76,9 +81,17 @@ def _number_bounds(
         value = default(bound.value, f"the bound of {name}")
         if not isinstance(value, Fraction) or bound.relation not in BOUNDS:
             symbols = ", ".join(BOUNDS)
-            fail(bound.at, f"the bound of {name} must be a finite number, after one of {symbols}")
+            fail(
+                bound.at,
+                "parameter-value",
+                f"the bound of {name} must be a finite number, after one of {symbols}",
+            )
         if isinstance(given, Fraction) and not RELATIONS[bound.relation](given, value):
-            fail(bound.at, f"{name} must be {BOUNDS[bound.relation]} {value}; its default is not")
+            fail(
+                bound.at,
+                "parameter-value",
+                f"{name} must be {BOUNDS[bound.relation]} {value}; its default is not",
+            )
         found.append((bound.relation, value))
     return tuple(found)
 
@@ -87,7 +100,11 @@ def _check_bounded(d: Declared, made: Sequence[Parameter]) -> None:
     numbers = [p.name for p in made if isinstance(p, Number)]
     for bound in d.written.bounds:
         if bound.name not in numbers:
-            fail(bound.at, f"{bound.name} is not a number among the parameters, but has a bound")
+            fail(
+                bound.at,
+                "parameter-value",
+                f"{bound.name} is not a number among the parameters, but has a bound",
+            )
 
 
 def _index_parameter(
@@ -103,28 +120,35 @@ def _index_parameter(
         value.args[0], syntax.NameSyntax | syntax.Star
     ):
         usage = f"{function}(k)" if most == 1 else f"{function}(k) or {function}(k, default)"
-        fail(value.at, f"{show(value)}: write {usage}")
+        fail(value.at, "axis-parameter", f"{show(value)}: write {usage}")
     letter = value.args[0].name
     index = Index(letter, sizes.letter(letter), d.letters[letter].group)
     given = None
     if len(value.args) == 2:
         number = default(value.args[1], f"the default of {name}")
         if not isinstance(number, Fraction) or number.denominator != 1:
-            fail(value.at, f"the default of {name} must be an integer")
+            fail(value.at, "parameter-value", f"the default of {name} must be an integer")
         given = int(number)
     if given is not None and abs(given) > LARGEST:
-        fail(value.at, f"the default of {name} is {given}, above the limit of {LARGEST}")
+        fail(
+            value.at,
+            "parameter-value",
+            f"the default of {name} is {given}, above the limit of {LARGEST}",
+        )
     if function == "size":
         if given is not None and given < 1:
-            fail(value.at, f"the default of {name} must be positive, not {given}")
+            fail(
+                value.at, "parameter-value", f"the default of {name} must be positive, not {given}"
+            )
         return SizeOf(name, index.extent, given)
     if not any(index.extent == a.extent for t in tensors for a in t.axes if isinstance(a, Index)):
-        fail(value.at, f"{show(value)}: no input has the axis {letter}")
+        fail(value.at, "axis-parameter", f"{show(value)}: no input has the axis {letter}")
     if function == "keep":
         return KeepDim(name, index)
     if index.group:
         fail(
             value.at,
+            "axis-parameter",
             f"{show(value)}: *{letter} is a group; the argument of axis must be a single index",
         )
     return AxisOf(name, index, given)
@@ -134,20 +158,20 @@ def _choice_parameter(d: Declared, written: syntax.ParameterSyntax) -> Choice:
     name, options = written.name, written.options
     twice = next((o for n, o in enumerate(options) if o in options[:n]), None)
     if twice is not None:
-        fail(written.at, f"option {twice} of {name} is given twice")
+        fail(written.at, "choice", f"option {twice} of {name} is given twice")
     pairs = d.written.outputs or ()
     if not pairs or pairs[0][0] is None:
         shown = " | ".join(f"{option}: ..." for option in options)
-        fail(written.at, f"choice {name} needs an output for each option: -> {shown}")
+        fail(written.at, "choice", f"choice {name} needs an output for each option: -> {shown}")
     for option, _ in pairs:
         if option not in options:
             hint = nearest(str(option), options)
-            fail(written.at, f"{option} is not an option of {name}{hint}")
+            fail(written.at, "choice", f"{option} is not an option of {name}{hint}")
     for option in options:
         found = [output for given, output in pairs if given == option]
         if len(found) != 1:
             how = "no output" if not found else "two outputs"
-            fail(written.at, f"option {option} of {name} has {how}")
+            fail(written.at, "choice", f"option {option} of {name} has {how}")
     return Choice(name, tuple((o, out) for wanted in options for o, out in pairs if o == wanted))
 
 
@@ -157,18 +181,19 @@ def outputs(d: Declared) -> tuple[str, ...]:
         return (next(reversed(d.equations)),)
     chosen = any(option is not None for option, _ in d.written.outputs)
     if chosen and not any(p.options for p in d.parameters.values()):
-        fail(d.written.at, "the outputs name options, but no parameter is a choice a|b")
+        fail(d.written.at, "choice", "the outputs name options, but no parameter is a choice a|b")
     if sum(bool(p.options) for p in d.parameters.values()) > 1:
-        fail(d.written.at, "an operation can have at most one choice")
+        fail(d.written.at, "choice", "an operation can have at most one choice")
     names = [name for _, name in d.written.outputs]
     for n, name in enumerate(names):
         if name not in d.equations:
             fail(
                 d.written.at,
+                "unknown-name",
                 f"output {name} is not defined by an equation{nearest(name, d.equations)}",
             )
         if name in names[:n] and not chosen:
-            fail(d.written.at, f"output {name} appears twice")
+            fail(d.written.at, "defined-twice", f"output {name} appears twice")
     return tuple(dict.fromkeys(names))
 
 
@@ -183,6 +208,7 @@ def _check_axes(
             if extent in axes:
                 fail(
                     at,
+                    "axis-parameter",
                     f"{axes[extent]} and {parameter.name} both set the position of axis {extent}",
                 )
             axes[extent] = parameter.name
@@ -196,6 +222,7 @@ def _check_axes(
             if not lost:
                 fail(
                     at,
+                    "axis-parameter",
                     f"{parameter.name}: every output already has axis {parameter.index.name}, "
                     "so there is nothing to keep",
                 )
@@ -207,6 +234,7 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
         if isinstance(p, AxisOf) and not any(p.index in t.axes for t in tensors):
             fail(
                 d.parameters[p.name].at,
+                "axis-parameter",
                 f"{p.name} is the position of axis {p.index.name}, but no input has an axis of "
                 f"that name; use the name {d.how.axes}",
             )
@@ -232,5 +260,6 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
             hint = f"give dim=axis({single})" if single else "put an index between them"
             fail(
                 d.tensors[tensor.name].at,
+                "ambiguous-groups",
                 f"the split of the axes of {tensor.name} into {shown} is ambiguous; {hint}",
             )

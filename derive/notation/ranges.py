@@ -57,7 +57,11 @@ def bound(
         coefficient = coefficient.map(canonical)
         sign = coefficient.sign
         if sign is None:
-            fail(at, f"the sign of the coefficient of {index.name} on {where} is unknown")
+            fail(
+                at,
+                "position-form",
+                f"the sign of the coefficient of {index.name} on {where} is unknown",
+            )
         same = root(index.extent) == own
         if sign > 0:
             plus = plus + coefficient if same else plus
@@ -83,9 +87,15 @@ def bound(
             yield SizeBound(upper, step, shifted)
         elif sign == 0 and number is not None and number < 0:
             name = own.partition("@")[0]
-            fail(at, f"{where} is read out of bounds for every size of {name}; add a condition")
+            fail(
+                at,
+                "out-of-bounds",
+                f"{where} is read out of bounds for every size of {name}; add a condition",
+            )
         elif sign is None:
-            fail(at, f"{where} does not determine the range of {own}; declare {own}")
+            fail(
+                at, "unknown-size", f"{where} does not determine the range of {own}; declare {own}"
+            )
 
 
 def _linear_in_size(
@@ -97,7 +107,11 @@ def _linear_in_size(
     for key, value in e.terms.items():
         n = key.count(size)
         if n > 1:
-            fail(at, f"the position on {where} is not linear in size({own}); declare {own}")
+            fail(
+                at,
+                "position-form",
+                f"the position on {where} is not linear in size({own}); declare {own}",
+            )
         if n:
             factor = factor + Polynomial({tuple(a for a in key if a is not size): value})
         else:
@@ -191,6 +205,7 @@ class Readings:
             if len(undecided) > 1:
                 fail(
                     found.reading.at,
+                    "unknown-size",
                     f"axis {found.axis.rpartition('@')[2]} of {found.reading.tensor} does not "
                     f"determine the sizes of {' and '.join(undecided)}; declare one of them "
                     f"{self.declared.how.axes}, or give {self.declared.how.size(undecided[0])}",
@@ -205,12 +220,20 @@ class Readings:
         if isinstance(position, Composite):
             for part in position.args:
                 if not isinstance(part, Index | Num):
-                    fail(reading.at, f"{where}: a part of a composite must be an index or a number")
+                    fail(
+                        reading.at,
+                        "not-an-index",
+                        f"{where}: a part of a composite must be an index or a number",
+                    )
             return None
         if isinstance(position, Index):
             return None
         if isinstance(position, Iverson):
-            fail(reading.at, f"{where}: {no_number('a bool', is_position=True)}")
+            fail(
+                reading.at,
+                "number-or-condition",
+                f"{where}: {no_number('a bool', is_position=True)}",
+            )
         found = affine(position)
         if found is None:
             calls = [e.function for e in walk(position) if isinstance(e, Call)]
@@ -218,6 +241,7 @@ class Readings:
             how = "write the floor of a float as int(floor(...)), or " if floor else ""
             fail(
                 reading.at,
+                "position-form",
                 f"{where} is read at a position that is not an integer combination of indices, "
                 f"sizes, integer parameters and integer tensors; {how}give the position its own "
                 "equation",
@@ -225,6 +249,7 @@ class Readings:
         if found.largest > LARGEST:
             fail(
                 reading.at,
+                "position-form",
                 f"{where} is read at a position with the number {found.largest}; the limit is "
                 f"{LARGEST}",
             )
@@ -232,6 +257,7 @@ class Readings:
             if position.value < 0:
                 fail(
                     reading.at,
+                    "out-of-bounds",
                     f"{where} is read at position {position.value}; positions start at 0",
                 )
             return None

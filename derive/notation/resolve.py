@@ -33,6 +33,7 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     if not written.equations:
         fail(
             written.at,
+            "incomplete-operation",
             f"operation {written.name} has no equation; write one for its output, y[i] = ...",
         )
     d = declare(written)
@@ -45,7 +46,11 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     readings = translated.readings
     _check_unused_sizes(d, left, bodies, translated.definitions)
     if not d.tensors:
-        fail(written.at, f"operation {written.name} has no input; add one, op f(x[i]) -> y")
+        fail(
+            written.at,
+            "incomplete-operation",
+            f"operation {written.name} has no input; add one, op f(x[i]) -> y",
+        )
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = SizeSolver(d, shapes, readings, translated.comparisons, translated.definitions)
@@ -100,6 +105,7 @@ def _check_unused_sizes(
         if letter in d.letters and letter not in seen:
             fail(
                 at,
+                "parameter-value",
                 f"index {letter} is unused: no axis has it, no reduction sums over it, and no "
                 "equation uses its size",
             )
@@ -172,6 +178,7 @@ def _required_first(d: Declared, extent: Extent) -> Extent:
         name, n = sources[0]
         fail(
             d.tensors[name].at,
+            "optional-input",
             f"the size of {extent.name} is read only from {name}, which may be None; another "
             f"input must have axis {n} of {name}",
         )
@@ -217,11 +224,13 @@ def _row_major(
             values = "the value 0" if size == 1 else f"values 0 to {size - 1}"
             fail(
                 at,
+                "out-of-bounds",
                 f"axis {n} of {tensor}: part {i} is {part.value}, but {extent} has only {values}",
             )
         if extent is None and i > 0:
             fail(
                 at,
+                "unknown-size",
                 f"axis {n} of {tensor}: the size of part {i} is unknown; declare the axis as a "
                 f"composite {sizes.declared.how.axes}",
             )
@@ -251,6 +260,7 @@ def _check_bounds(
                     by = shown((-margin).expr(), str)
                     fail(
                         reading.at,
+                        "out-of-bounds",
                         f"{reading.tensor} is read out of bounds: the position {side} axis {n} by "
                         f"{by}; add a condition, or give its index a range of its own",
                     )

@@ -46,7 +46,8 @@ def check_length(text: str) -> None:
     if len(text) > TEXT:
         raise SpecError(
             f"the text is too long ({len(text)} characters; the limit is {TEXT}): split it into "
-            "several files"
+            "several files",
+            kind="spec-too-large",
         )
 
 
@@ -55,7 +56,8 @@ def check_count(operations: int) -> None:
     if operations > OPERATIONS:
         raise SpecError(
             f"the text has {operations} operations (the limit is {OPERATIONS}): split it into "
-            "several files"
+            "several files",
+            kind="spec-too-large",
         )
 
 
@@ -68,6 +70,7 @@ def check_statement(first: Token, last: Token) -> None:
             "split it into named equations",
             line=first.line,
             column=first.column,
+            kind="spec-too-large",
         )
 
 
@@ -120,12 +123,14 @@ def check_depth(
     if levels[id(e)] > limit:
         fail(
             at,
+            "spec-too-large",
             f"the expression is nested too deeply ({levels[id(e)]} levels; the limit is {limit}): "
             "give a part its own equation",
         )
     if powers[id(e)] > POWERS + 1:
         fail(
             at,
+            "spec-too-large",
             f"{powers[id(e)] - 1} powers are nested in exponents (the limit is {POWERS}): give a "
             "part its own equation",
         )
@@ -133,6 +138,7 @@ def check_depth(
         count = _count_text(nodes[id(e)])
         fail(
             at,
+            "spec-too-large",
             f"the expression is too long ({count} parts; the limit is {NODES}): "
             "give a repeated part its own equation",
         )

@@ -38,6 +38,7 @@ class Shapes:
             if len(first) != len(reading.positions):
                 fail(
                     reading.at,
+                    "axis-count",
                     f"{reading.tensor} has {_axes_count_text(first)} but is read here with "
                     f"{len(reading.positions)}",
                 )
@@ -48,6 +49,7 @@ class Shapes:
                     )
                     fail(
                         reading.at,
+                        "axis-count",
                         f"axis {n} of {reading.tensor} is {one} of axes but is read here as "
                         f"{other}",
                     )
@@ -56,7 +58,11 @@ class Shapes:
         for name, own in axes.items():
             if sum(len(e.args) if isinstance(e, ex.Composite) else 1 for e in own) > AXES:
                 at = (declared.tensors.get(name) or declared.equations[name]).at
-                fail(at, f"{name} has more than {AXES} axes, the limit of torch tensors")
+                fail(
+                    at,
+                    "spec-too-large",
+                    f"{name} has more than {AXES} axes, the limit of torch tensors",
+                )
         return Shapes(known, axes)
 
     def letters(self, equation: str) -> set[str]:
@@ -209,7 +215,11 @@ def pinned(d: Declared, shapes: Shapes, given: Sequence[str]) -> dict[str, ex.Ex
         other = found.get(letter)
         if other is not None or letter in d.fixed:
             one = f"size({letter})=..." if other is None else shown(other)
-            syntax.fail(parameter.at, f"index {letter} has two sizes, {one} and {name}; remove one")
+            syntax.fail(
+                parameter.at,
+                "two-sizes",
+                f"index {letter} has two sizes, {one} and {name}; remove one",
+            )
         found[letter] = ex.Param(name)
     for letter in given:
         found.setdefault(letter, None)

@@ -158,6 +158,7 @@ class SizeSolver:
             if found and any(part is Size(own) for part in walk(self._known.canonical(found))):
                 fail(
                     at,
+                    "two-sizes",
                     f"index {letter} has two sizes, its own and the total of the joined parts; "
                     "declare the arguments of concat with other indices",
                 )
@@ -180,6 +181,7 @@ class SizeSolver:
                 display_name = self._known.display_name
                 fail(
                     at,
+                    "circular-size",
                     f"the size of {display_name(own)} depends on itself: the joined size is "
                     f"{shown(size, display_name)}; declare the parts with other indices",
                 )
@@ -228,6 +230,7 @@ class SizeSolver:
             )
             fail(
                 at,
+                "two-sizes",
                 f"index {self._known.display_name(root)} has two sizes: {one} and, on axis {n} of "
                 f"{tensor}, {other}; read a composite of other parts with its own index",
             )
@@ -236,9 +239,14 @@ class SizeSolver:
         letter = self.declared.letters[name]
         shown = name.partition("#")[0]
         if letter.group:
-            fail(letter.at, f"group *{shown} is on no axis of an input, so its shape is unknown")
+            fail(
+                letter.at,
+                "unknown-size",
+                f"group *{shown} is on no axis of an input, so its shape is unknown",
+            )
         fail(
             letter.at,
+            "unknown-size",
             f"index {shown} has no size: it is not a whole axis of any input; declare it "
             f"{self.declared.how.axes}, or give {self.declared.how.size(shown)}",
         )
@@ -252,6 +260,7 @@ class SizeSolver:
                     at = self.declared.letters[path[0]].at if "@" not in path[0] else None
                     fail(
                         at,
+                        "circular-size",
                         f"the size of {', '.join(shown)} depends on itself; declare the index "
                         f"{self.declared.how.axes}",
                     )

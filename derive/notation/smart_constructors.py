@@ -197,9 +197,11 @@ def check_number(e: ex.Expr, written: Raw) -> None:
     """Refuse nan, and an infinite function of numbers."""
     value = constant_value(e)
     if value is not None and isnan(value):
-        fail(written.at, f"{show(written)} is not a real number")
+        fail(written.at, "not-finite", f"{show(written)} is not a real number")
     if value is not None and isinf(value) and isinstance(e, ex.Call | ex.Pow):
-        fail(written.at, f"{show(written)} is infinite or out of the range of float64")
+        fail(
+            written.at, "not-finite", f"{show(written)} is infinite or out of the range of float64"
+        )
 
 
 _INFINITY = ex.Const("inf")
@@ -300,6 +302,7 @@ def _row_major_parts(e: ex.Expr, own: ex.Index, at: SourcePlace | None) -> ex.Ex
         if not isinstance(part, ex.Index):
             fail(
                 at,
+                "wrong-arguments",
                 "concat joins along an index that precedes a constant in a composite axis; give "
                 "the value read there its own equation",
             )

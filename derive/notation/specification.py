@@ -168,7 +168,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     path = Path(path)
     _refuse(path)
     if path.suffix not in (".derive", ".py"):
-        raise SpecError(f"{path}: a spec must be a .derive text or a .py module")
+        raise SpecError(f"{path}: a spec must be a .derive text or a .py module", kind="spec-file")
     if path.suffix == ".py":
         return _of_python(path)
     try:
@@ -176,7 +176,7 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     except SpecError as error:
         raise _located(f"{path}: ", error) from error.__cause__
     except UnicodeDecodeError:
-        raise SpecError(f"{path}: the file is not UTF-8 text") from None
+        raise SpecError(f"{path}: the file is not UTF-8 text", kind="spec-file") from None
 
 
 def _refuse(path: Path) -> None:
@@ -185,20 +185,20 @@ def _refuse(path: Path) -> None:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         what = "the path is a broken symbolic link" if path.is_symlink() else ""
-        raise SpecError(f"{path}: {what or 'the file does not exist'}") from None
+        raise SpecError(f"{path}: {what or 'the file does not exist'}", kind="spec-file") from None
     except ValueError as error:
-        raise SpecError(f"{str(path)!r} is not a path: {error}") from None
+        raise SpecError(f"{str(path)!r} is not a path: {error}", kind="spec-file") from None
     except OSError as error:
         if error.errno != ELOOP:
             raise
-        raise SpecError(f"{path}: its symbolic links form a cycle") from None
+        raise SpecError(f"{path}: its symbolic links form a cycle", kind="spec-file") from None
     if not S_ISREG(mode):
         what = "a folder" if S_ISDIR(mode) else "not a regular file"
-        raise SpecError(f"{path}: a spec must be a file, and this is {what}")
+        raise SpecError(f"{path}: a spec must be a file, and this is {what}", kind="spec-file")
 
 
 def _located(place: str, error: DeriveError) -> SpecError:
-    located = SpecError(f"{place}{error}")
+    located = SpecError(f"{place}{error.text}", kind=error.kind)
     if isinstance(error, SpecError):
         located.line, located.column = error.line, error.column
     return located
@@ -242,7 +242,9 @@ def _spec_module_error(path: Path, error: BaseException) -> SpecError:
     if isinstance(error, DeriveError):
         located = _located(place, error)
     else:
-        located = SpecError(f"{place}the module raises an error: {_exception_text(error)}")
+        located = SpecError(
+            f"{place}the module raises an error: {_exception_text(error)}", kind="spec-module"
+        )
     if lines and located.line is None:
         located.line = lines[-1]
     return located
@@ -292,9 +294,11 @@ def _of_module(module: ModuleType) -> tuple[Operation, ...]:
             if isinstance(item, Operation) and all(item is not other for other in found):
                 found.append(item)
     if not found:
-        raise SpecError("the module defines no Operation")
+        raise SpecError("the module defines no Operation", kind="incomplete-operation")
     names = [op.name for op in found]
     for n, repeated in enumerate(names):
         if repeated in names[:n]:
-            raise SpecError(f"operation {repeated} is defined twice; rename one")
+            raise SpecError(
+                f"operation {repeated} is defined twice; rename one", kind="defined-twice"
+            )
     return tuple(found)

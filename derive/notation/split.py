@@ -188,7 +188,9 @@ class _Split:
             return replace(e, axes=_flat_axes(body.axes(e.axes)), body=body.value(e.body))
         except LoweringError as error:
             line = f", on line {e.line}" if e.line else ""
-            raise LoweringError(f"{self.op.name}: {error}\nin {e.name}{line}") from None
+            raise LoweringError(
+                f"{self.op.name}: {error.text}\nin {e.name}{line}", kind=error.kind
+            ) from None
 
 
 class _SplitBody:

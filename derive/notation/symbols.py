@@ -90,6 +90,7 @@ def declare(written: syntax.OperationSyntax) -> Declared:
             if not written.text and name not in d.equations:
                 fail(
                     at,
+                    "unknown-name",
                     f"symbol {name} is neither an index, a parameter nor an input; declare it, "
                     f'parameters={{"{name}": None}} or inputs=[..., {name}]',
                 )
@@ -107,7 +108,7 @@ def declare(written: syntax.OperationSyntax) -> Declared:
 def _declare_input(d: Declared, tensor: syntax.TensorSyntax) -> None:
     check_name(tensor.name, "a tensor", tensor.at)
     if tensor.name in d.tensors:
-        fail(tensor.at, f"input {tensor.name} is declared twice; remove one")
+        fail(tensor.at, "defined-twice", f"input {tensor.name} is declared twice; remove one")
     d.tensors[tensor.name] = tensor
     for axis in tensor.axes or ():
         match axis:
@@ -118,11 +119,16 @@ def _declare_input(d: Declared, tensor: syntax.TensorSyntax) -> None:
             case syntax.CompositeSyntax(args):
                 for part in args:
                     if not isinstance(part, syntax.NameSyntax):
-                        fail(part.at, f"{show(part)} in {show(axis)}: a part here must be an index")
+                        fail(
+                            part.at,
+                            "not-an-index",
+                            f"{show(part)} in {show(axis)}: a part here must be an index",
+                        )
                     _declare_letter(d, part.name, False, part.at)
             case _:
                 fail(
                     axis.at,
+                    "not-an-index",
                     f"axis {show(axis)} of {tensor.name}: an axis must be an index, a group *p, "
                     "a composite (a b) or 0, which has size 1",
                 )
@@ -132,12 +138,18 @@ def _declare_parameter(d: Declared, parameter: syntax.ParameterSyntax) -> None:
     if parameter.fixes:
         _declare_letter(d, parameter.name, False, parameter.at)
         if parameter.name in d.fixed:
-            fail(parameter.at, f"size({parameter.name}) is given twice; remove one")
+            fail(
+                parameter.at, "defined-twice", f"size({parameter.name}) is given twice; remove one"
+            )
         d.fixed[parameter.name] = parameter
         return
     check_name(parameter.name, "a parameter", parameter.at)
     if parameter.name in d.parameters:
-        fail(parameter.at, f"parameter {parameter.name} is declared twice; remove one")
+        fail(
+            parameter.at,
+            "defined-twice",
+            f"parameter {parameter.name} is declared twice; remove one",
+        )
     d.parameters[parameter.name] = parameter
     value = parameter.value
     if isinstance(value, syntax.ApplySyntax) and value.function in ("axis", "keep", "size"):
@@ -156,9 +168,13 @@ def _declare_equation(d: Declared, equation: syntax.EquationSyntax) -> None:
         both = (*equation.axes, *d.equations[name].axes)
         parts = any(isinstance(a, syntax.NumberSyntax) for a in both)
         how = d.how.components() if parts else "rename one"
-        fail(equation.at, f"{name} is defined twice; {how}")
+        fail(equation.at, "defined-twice", f"{name} is defined twice; {how}")
     if name in d.tensors:
-        fail(equation.at, f"{name} is an input and cannot be defined; choose another name")
+        fail(
+            equation.at,
+            "defined-twice",
+            f"{name} is an input and cannot be defined; choose another name",
+        )
     d.equations[name] = equation
 
 
@@ -169,8 +185,8 @@ def _declare_letter(d: Declared, name: str, group: bool, at: SourcePlace | None)
         d.letters[name] = Letter(name, group, at)
     elif known.group != group:
         if known.group:
-            fail(at, f"{name} is a group of axes; write *{name}")
-        fail(at, f"{name} is both an index and a group *{name}; rename one")
+            fail(at, "two-roles", f"{name} is a group of axes; write *{name}")
+        fail(at, "two-roles", f"{name} is both an index and a group *{name}; rename one")
 
 
 def _clashes(d: Declared) -> None:
@@ -185,12 +201,12 @@ def _clashes(d: Declared) -> None:
     for what, found in kinds:
         for name, at in found.items():
             if name in places:
-                fail(at, f"{name} is both {places[name][0]} and {what}; rename one")
+                fail(at, "two-roles", f"{name} is both {places[name][0]} and {what}; rename one")
             places[name] = (what, at)
     own = d.written.name
     if own in places and places[own][0] != "an index":
         what, at = places[own]
-        fail(at, f"{own} is both the operation and {what}; rename one")
+        fail(at, "two-roles", f"{own} is both the operation and {what}; rename one")
 
 
 class _Survey:
@@ -269,9 +285,9 @@ def constant(e: Raw, what: str) -> Expr:
     try:
         return _constant_value(e, what)
     except ZeroDivisionError:
-        fail(e.at, "division by zero")
+        fail(e.at, "not-finite", "division by zero")
     except OverflowError as error:
-        fail(e.at, f"{what}: {error}")
+        fail(e.at, "not-finite", f"{what}: {error}")
 
 
 def _constant_value(e: Raw, what: str) -> Expr:
@@ -293,12 +309,12 @@ def _constant_value(e: Raw, what: str) -> Expr:
             return _require_number(e, what, product(parts))
         case syntax.Power(base, exponent):
             return _require_number(e, what, power(constant(base, what), constant(exponent, what)))
-    fail(e.at, f"{what} must be a number, not {show(e)}")
+    fail(e.at, "parameter-value", f"{what} must be a number, not {show(e)}")
 
 
 def _require_number(e: Raw, what: str, value: Expr) -> Expr:
     if not isinstance(value, Num):
-        fail(e.at, f"{what} must be a single number, not {show(e)}")
+        fail(e.at, "parameter-value", f"{what} must be a single number, not {show(e)}")
     return value
 
 
@@ -312,20 +328,32 @@ def no_function(e: syntax.ApplySyntax, declared: Declared) -> NoReturn:
     if name in ("max", "min"):
         full = name + "imum"
         how = f"{name} reduces over an index, {name}[k](...)"
-        fail(e.at, f"{how}; for two numbers, write {full}(a, b)")
+        fail(e.at, "wrong-arguments", f"{how}; for two numbers, write {full}(a, b)")
     if name in REDUCTIONS or name in KEEPING or name == "concat":
-        fail(e.at, f"{name} needs its index: {name}[k](...)")
+        fail(e.at, "wrong-arguments", f"{name} needs its index: {name}[k](...)")
     if name in FORMS:
-        fail(e.at, f"{name}(...) is allowed only among the parameters of an op line")
+        fail(
+            e.at,
+            "parameter-value",
+            f"{name}(...) is allowed only among the parameters of an op line",
+        )
     if name in declared.tensors or name in declared.equations:
-        fail(e.at, f"{name} is a tensor; write {name}[...]")
-    fail(e.at, f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}")
+        fail(e.at, "wrong-arguments", f"{name} is a tensor; write {name}[...]")
+    fail(
+        e.at,
+        "unknown-function",
+        f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}",
+    )
 
 
 def no_reduction(e: syntax.Bind, declared: Declared) -> NoReturn:
     """Refuse name[...](...)."""
     if e.kind in SCALAR:
-        fail(e.at, f"{e.kind} takes no indices: {e.kind}(...)")
+        fail(e.at, "wrong-arguments", f"{e.kind} takes no indices: {e.kind}(...)")
     if e.kind in declared.tensors or e.kind in declared.equations:
-        fail(e.at, f"{e.kind} is a tensor and cannot be called")
-    fail(e.at, f"unknown reduction {e.kind}{nearest(e.kind, (*REDUCTIONS, *KEEPING))}")
+        fail(e.at, "wrong-arguments", f"{e.kind} is a tensor and cannot be called")
+    fail(
+        e.at,
+        "unknown-function",
+        f"unknown reduction {e.kind}{nearest(e.kind, (*REDUCTIONS, *KEEPING))}",
+    )

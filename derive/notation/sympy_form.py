@@ -41,7 +41,9 @@ def operation(
 ) -> Operation:
     """Return the operation that SymPy equations describe."""
     if not isinstance(name, str):
-        raise SpecError(f"the name of an operation must be a string, not {name!r}")
+        raise SpecError(
+            f"the name of an operation must be a string, not {name!r}", kind="invalid-name"
+        )
     for equation in equations:
         _check_equation(name, equation)
         # Abbreviate: SymPy's text of a large equation would be as large.
@@ -70,7 +72,9 @@ def operation(
         check_size(written)
         return resolve(written)
     except RecursionError:
-        raise SpecError(f"an equation of {name} is nested too deeply") from None
+        raise SpecError(
+            f"an equation of {name} is nested too deeply", kind="spec-too-large"
+        ) from None
 
 
 def _check_equation(name: str, equation: Any) -> None:
@@ -78,15 +82,19 @@ def _check_equation(name: str, equation: Any) -> None:
         if isinstance(equation.lhs, Indexed | Symbol):
             return
         raise SpecError(
-            f"{name}: the left side of {equation} is not a tensor; write Eq(C[i, j], ...)"
+            f"{name}: the left side of {equation} is not a tensor; write Eq(C[i, j], ...)",
+            kind="sympy-equation",
         )
     if equation in (True, False):
         nan = "" if equation else " one side may be nan, such as 0*oo;"
         raise SpecError(
             f"{name}: SymPy evaluated an equation to {equation};{nan} write it with "
-            "Eq(..., evaluate=False), and a condition as Iverson(...)"
+            "Eq(..., evaluate=False), and a condition as Iverson(...)",
+            kind="sympy-equation",
         )
-    raise SpecError(f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)")
+    raise SpecError(
+        f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)", kind="sympy-equation"
+    )
 
 
 def _equation_syntax(terms: Terms, name: str, e: Any) -> syntax.EquationSyntax:
@@ -122,7 +130,9 @@ def _input(terms: Terms, item: Any) -> syntax.TensorSyntax:
     elif isinstance(tensor, Symbol):
         axes = ()
     elif not isinstance(tensor, IndexedBase):
-        raise SpecError(f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol")
+        raise SpecError(
+            f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol", kind="sympy-equation"
+        )
     default = None if special.default is None else number(special.default)
     return syntax.TensorSyntax(_symbol_name(tensor), axes, special.kind, default)
 
@@ -143,14 +153,16 @@ def _parameter_syntax(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyn
         return syntax.ParameterSyntax(name, syntax.ApplySyntax(value.function, args))
     if isinstance(value, heads.Options):
         if not value.options:
-            raise SpecError(f"choice {name} has no options")
+            raise SpecError(f"choice {name} has no options", kind="choice")
         return syntax.ParameterSyntax(name, None, tuple(map(str, value.options)))
     return syntax.ParameterSyntax(name, None if value is None else number(value))
 
 
 def _bound(e: Any) -> syntax.Bound:
     if not isinstance(e, Relational) or not isinstance(e.lhs, Symbol):
-        raise SpecError(f"{e!r} is not a condition on a parameter; write eps > 0")
+        raise SpecError(
+            f"{e!r} is not a condition on a parameter; write eps > 0", kind="parameter-value"
+        )
     at = syntax.SourcePlace(0, 0, lambda: _sympy_text(e))
     return syntax.with_place(syntax.Bound(_symbol_name(e.lhs), e.rel_op, number(e.rhs)), at)
 
@@ -175,7 +187,7 @@ def _symbol_name(item: Any) -> str:
     if isinstance(item, IndexedBase | Idx):
         item = item.label
     if not isinstance(item, str | Symbol):
-        raise SpecError(f"{item!r} is not a name")
+        raise SpecError(f"{item!r} is not a name", kind="invalid-name")
     return unicodedata.normalize("NFKC", text_of(item))
 
 
@@ -196,7 +208,9 @@ def to_sympy(node: e.Expr) -> Any:
     """Return the SymPy expression of a node, with derive's heads where SymPy lacks one."""
     write = _TABLE.get(type(node))
     if write is None:
-        raise DeriveError(f"{type(node).__name__} cannot be written in SymPy: {node!r}")
+        raise DeriveError(
+            f"{type(node).__name__} cannot be written in SymPy: {node!r}", kind="sympy-expression"
+        )
     return write(node)
 
 

@@ -75,10 +75,13 @@ class Names:
                 self.same.append((index.name, extent.letter))
         elif isinstance(extent, Integer):
             if extent < 0:
-                raise SpecError(f"index {index} has {extent} values")
+                raise SpecError(f"index {index} has {extent} values", kind="sympy-expression")
             known = self.numbers.setdefault(index.name, int(extent))
             if known != int(extent):
-                raise SpecError(f"index {index} has two sizes, {known} and {extent}; rename one")
+                raise SpecError(
+                    f"index {index} has two sizes, {known} and {extent}; rename one",
+                    kind="two-sizes",
+                )
         elif isinstance(extent, Symbol):
             if extent.name in self.indices or extent.name in self.others:
                 return

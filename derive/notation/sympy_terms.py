@@ -60,15 +60,15 @@ _BEYOND = "a number is out of the range of float64 (above 1.8e308 or below 1/1.8
 def number(value: Any) -> Raw:
     """Return a constant from a Python or SymPy number; floats become their shortest decimal."""
     if isinstance(value, bool):
-        raise SpecError(f"{value} is not a number; give a number")
+        raise SpecError(f"{value} is not a number; give a number", kind="sympy-expression")
     if isinstance(value, int | Fraction):
         exact = Fraction(value)
         if max(abs(exact.numerator), exact.denominator).bit_length() > _BITS:
-            raise SpecError(_BEYOND)
+            raise SpecError(_BEYOND, kind="not-finite")
         return syntax.NumberSyntax(exact, isinstance(value, int))
     if isinstance(value, float):
         if isnan(value):
-            raise SpecError("an operation cannot contain nan")
+            raise SpecError("an operation cannot contain nan", kind="not-finite")
         if isinf(value):
             return (
                 syntax.NameSyntax("inf") if value > 0 else syntax.Negative(syntax.NameSyntax("inf"))
@@ -76,7 +76,7 @@ def number(value: Any) -> Raw:
         return syntax.NumberSyntax(Fraction(repr(value)), False)
     if isinstance(value, sympy.Float):
         if isinf(float(value)) or (value != 0 and float(value) == 0):
-            raise SpecError(_BEYOND)
+            raise SpecError(_BEYOND, kind="not-finite")
         return number(float(value))
     if isinstance(value, sympy.Rational):
         fraction = Fraction(int(value.p), int(value.q))
@@ -87,7 +87,7 @@ def number(value: Any) -> Raw:
         return syntax.NameSyntax("inf")
     if value is -sympy.oo:
         return syntax.Negative(syntax.NameSyntax("inf"))
-    raise SpecError(f"{value!r} is not a number; give a number, pi or oo")
+    raise SpecError(f"{value!r} is not a number; give a number, pi or oo", kind="sympy-expression")
 
 
 class Terms:
@@ -115,7 +115,7 @@ class Terms:
             return syntax.ApplySyntax(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         hint = f"; {ADVICE[name]}" if name in ADVICE else hint
-        fail(self.at, f"SymPy's {name} in {e} is not supported{hint}")
+        fail(self.at, "sympy-expression", f"SymPy's {name} in {e} is not supported{hint}")
 
     def index(self, e: Any) -> Raw:
         """Translate an index or a group."""
@@ -124,7 +124,7 @@ class Terms:
             return syntax.Star(_normalised_name(e))
         if isinstance(e, Symbol):
             return syntax.NameSyntax(_normalised_name(e))
-        fail(self.at, f"{e} is not an index; give a symbol")
+        fail(self.at, "sympy-expression", f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
         """Translate a position on an axis."""
@@ -239,7 +239,11 @@ class Terms:
         name = self.index(index)
         found: list[Raw] = []
         if upper is sympy.oo:
-            fail(self.at, f"limits ({index}, {lower}, oo): write {index} alone for the whole axis")
+            fail(
+                self.at,
+                "sympy-expression",
+                f"limits ({index}, {lower}, oo): write {index} alone for the whole axis",
+            )
         if lower != 0:
             one_based = isinstance(upper, Symbol) and upper.name not in {
                 *self.names.indices,
@@ -248,6 +252,7 @@ class Terms:
             if lower == 1 and one_based and not isinstance(upper, heads.SizeSymbol):
                 fail(
                     self.at,
+                    "sympy-expression",
                     f"limits ({index}, 1, {upper}): indices start at 0; write ({index}, 0, "
                     f"{upper} - 1) or {index} alone",
                 )
@@ -255,7 +260,7 @@ class Terms:
         if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
             found.append(syntax.Compare(name, (("<=", self.value(upper)),)))
         if found and starred:
-            fail(self.at, f"group *{index} has no limits; sum over all of it")
+            fail(self.at, "sympy-expression", f"group *{index} has no limits; sum over all of it")
         return found
 
     def _bind(self, kind: str, indices: list[Raw], conditions: list[Raw], body: Raw) -> Raw:
@@ -277,7 +282,7 @@ class Terms:
     def _piecewise(self, e: Any) -> Raw:
         *cases, (last, otherwise) = e.args
         if otherwise not in (True, sympy.true):
-            fail(self.at, f"{e} has no last case; end it with (..., True)")
+            fail(self.at, "sympy-expression", f"{e} has no last case; end it with (..., True)")
         if len(cases) == 1 and cases[0][0] == 1 and last == 0:
             return syntax.Bracket(self.value(cases[0][1]))
         result = self.value(last)
@@ -326,7 +331,11 @@ class Terms:
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
-            fail(self.at, f"{e}: digamma is the only supported polygamma function")
+            fail(
+                self.at,
+                "sympy-expression",
+                f"{e}: digamma is the only supported polygamma function",
+            )
         return syntax.ApplySyntax("digamma", (self.value(x),))
 
     def _real(self, e: Any) -> Raw:
@@ -340,7 +349,11 @@ class Terms:
         return self.value(e.args[0])
 
     def _tensor(self, e: Any) -> Raw:
-        fail(self.at, f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number")
+        fail(
+            self.at,
+            "sympy-expression",
+            f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number",
+        )
 
     def _idx(self, e: Any) -> Raw:
         return self.index(e)

@@ -13,7 +13,7 @@ from math import log10
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from derive.algebra.expr import Expr, Index
-from derive.errors import SpecError
+from derive.errors import ErrorKind, SpecError
 
 
 @dataclass(frozen=True)
@@ -281,13 +281,13 @@ def walk(e: Raw) -> Iterator[Raw]:
         yield from walk(part)
 
 
-def fail(at: SourcePlace | None, message: str) -> NoReturn:
-    """Raise a SpecError at that place."""
+def fail(at: SourcePlace | None, kind: ErrorKind, message: str) -> NoReturn:
+    """Raise a SpecError of that kind at that place."""
     if at is None:
-        raise SpecError(message)
+        raise SpecError(message, kind=kind)
     if at.equation is not None:
-        raise SpecError(f"{message}\n  in {at.equation()}")
-    raise SpecError(message, line=at.line, column=at.column)
+        raise SpecError(f"{message}\n  in {at.equation()}", kind=kind)
+    raise SpecError(message, kind=kind, line=at.line, column=at.column)
 
 
 def factors(e: Raw, inverse: bool = False) -> Iterator[tuple[bool, Raw]]:

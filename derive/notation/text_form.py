@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
-from derive.errors import SpecError, no_recursion_leaves
+from derive.errors import ErrorKind, SpecError, no_recursion_leaves
 from derive.notation import syntax
 from derive.notation.advice import SIGNS, around, unexpected
 from derive.notation.operation import Operation
@@ -40,7 +40,8 @@ def operation_of(text: str) -> Operation:
         names = ", ".join(op.name for op in operations)
         raise SpecError(
             f"expected one operation, got {len(operations)} ({names}); derive.read(path) returns "
-            "all operations of a file"
+            "all operations of a file",
+            kind="several-operations",
         )
     return operations[0]
 
@@ -57,7 +58,9 @@ def operations_of(text: str) -> tuple[Operation, ...]:
     seen: set[str] = set()
     for operation in operations:
         if operation.name in seen:
-            raise SpecError(f"operation {operation.name} is defined twice; rename one")
+            raise SpecError(
+                f"operation {operation.name} is defined twice; rename one", kind="defined-twice"
+            )
         seen.add(operation.name)
     return operations
 
@@ -88,7 +91,7 @@ def _showing(text: str, error: SpecError, where: str) -> SpecError:
         return error
     shown = around(text.split("\n")[error.line - 1], error.column or 1)
     message = f"{error.message}\n  {where}{shown}"
-    return SpecError(message, line=error.line, column=error.column)
+    return SpecError(message, kind=error.kind, line=error.line, column=error.column)
 
 
 def _parsed_statements(text: str) -> list[syntax.Raw]:
@@ -98,7 +101,7 @@ def _parsed_statements(text: str) -> list[syntax.Raw]:
         sign = text[error.pos_in_stream or 0]
         hint = f"; {SIGNS[sign]}" if sign in SIGNS else ""
         place = {"line": error.line, "column": error.column}
-        raise SpecError(f"unexpected character {sign!r}{hint}", **place) from None
+        raise SpecError(f"unexpected character {sign!r}{hint}", **place, kind="syntax") from None
     except UnexpectedToken as error:
         raise unexpected(text, error) from None
     except VisitError as error:
@@ -130,12 +133,15 @@ def _group_by_op(statements: list[syntax.Raw]) -> Iterator[syntax.OperationSynta
             if statement is not None:
                 syntax.fail(
                     equations[0].at,
+                    "incomplete-operation",
                     f"{equations[0].name} is defined before the first op line; move it below an "
                     "op line",
                 )
             yield syntax.OperationSyntax("op", None, (), None, tuple(equations), at=equations[0].at)
         elif statement is None:
-            raise SpecError("the text has no operation; write one, C[i] = A[i]")
+            raise SpecError(
+                "the text has no operation; write one, C[i] = A[i]", kind="incomplete-operation"
+            )
         assert statement is None or isinstance(statement, syntax.OperationSyntax)
         head, equations = statement, []
 
@@ -194,8 +200,8 @@ class _LineJoiner:
         return iter(result)
 
 
-def _token_error(token: Token, message: str) -> SpecError:
-    return SpecError(message, line=token.line, column=token.column)
+def _token_error(token: Token, message: str, kind: ErrorKind = "syntax") -> SpecError:
+    return SpecError(message, kind=kind, line=token.line, column=token.column)
 
 
 def _token_place(token: Token) -> syntax.SourcePlace:
@@ -216,7 +222,7 @@ def _number_literal(token: Token) -> syntax.NumberSyntax:
     if not token.isascii():
         raise _token_error(token, f"{str(token)!r} is not a number; use the digits 0 to 9")
     if len(mantissa) > _LONGEST or len(exponent) > 5 or abs(int(exponent or 0)) > _LONGEST:
-        raise _token_error(token, "the number is too long or too large")
+        raise _token_error(token, "the number is too long or too large", "not-finite")
     return syntax.NumberSyntax(Fraction(text.rstrip(".")), text.isdigit(), at=_token_place(token))
 
 

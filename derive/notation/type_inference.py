@@ -43,6 +43,7 @@ class Kinds:
             if name in self._must and self.of[name] != "int":
                 fail(
                     declared.equations[name].at,
+                    "not-an-integer",
                     f"{name} is used as an index but is not an integer; its equation must contain "
                     "only integers, without division, or int(floor(...))",
                 )
@@ -101,11 +102,16 @@ class Kinds:
                 what = tensor.kind or "bool"
                 at = self._declared.as_index.get(name, tensor.at)
                 how = self._declared.how.integer(name)
-                fail(at, f"{name} is used as an index but is a {what} tensor; declare it {how}")
+                fail(
+                    at,
+                    "not-an-integer",
+                    f"{name} is used as an index but is a {what} tensor; declare it {how}",
+                )
             if kind == "int" and tensor.kind is None and name in self._floors:
                 whole = self._floors[name]
                 fail(
                     self._declared.equations[whole].at,
+                    "not-an-integer",
                     f"{whole} is used as an index and contains the floor of {name}: if {name} is "
                     "a float, write int(floor(...)), an integer; otherwise declare "
                     f"{self._declared.how.integer(name)}",
@@ -122,6 +128,7 @@ class Kinds:
                 e = self._declared.as_condition[name]
                 fail(
                     e.at,
+                    "number-or-condition",
                     f"{show(e)} is a condition here, so {name} is a bool tensor, and no other "
                     f"input has a gradient; if {name} holds numbers, compare it, {show(e)} != 0",
                 )
@@ -214,6 +221,7 @@ class Kinds:
                 if not self._integral(part.args[0], whole=True):
                     fail(
                         self._declared.equations[name].at,
+                        "not-an-integer",
                         f"the argument of int(...) in {name} may not be an integer; write "
                         "int(floor(...)), int(ceil(...)) or int(round(...))",
                     )

@@ -92,6 +92,7 @@ class SizeClasses(Classes):
             name = self.display_name(root)
             fail(
                 at,
+                "two-sizes",
                 f"index {name} has two sizes: {one} ({first}) and {other} ({why})"
                 f"{self.axes(root)}; rename one of the two indices",
             )
@@ -170,6 +171,7 @@ def refuse_self_composites(
     first = known.display_name(found[0])
     fail(
         steps[0][2],
+        "circular-size",
         f"the size of {first} depends on itself: {'; '.join(said)}; read the "
         "composite with an index of its own",
     )
@@ -195,7 +197,11 @@ def refuse_cyclic_sizes(
     first, *others = (names[root] for root in found)
     through = f" through the size of {', '.join(others)}" if others else ""
     place = next(at for root, _, _, at in own if root == found[0])
-    fail(place, f"the size of {first} depends on itself{through}; define one by other sizes")
+    fail(
+        place,
+        "circular-size",
+        f"the size of {first} depends on itself{through}; define one by other sizes",
+    )
 
 
 def made_of_others(

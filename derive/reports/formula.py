@@ -147,11 +147,11 @@ def translating_errors(op: Operation, display_names: Mapping[str, str]) -> Itera
     try:
         yield
     except LimitError as error:
-        raise LimitError(_in_given_names(str(error), display_names)) from None
+        raise LimitError(_in_given_names(error.text, display_names)) from None
     except LoweringError as error:
-        message = _in_given_names(str(error), display_names)
+        message = _in_given_names(error.text, display_names)
         equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
-        raise LoweringError(f"{op.name}: {message}\nin{equations}") from None
+        raise LoweringError(f"{op.name}: {message}\nin{equations}", kind=error.kind) from None
 
 
 def _in_given_names(message: str, display_names: Mapping[str, str]) -> str:

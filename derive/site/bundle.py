@@ -60,7 +60,8 @@ def interpreter(folder: Path) -> Iterator[tuple[str, bytes]]:
     if found is None:
         raise DeriveError(
             f"{folder} does not have the files of Pyodide ({', '.join(_INTERPRETER)}); run "
-            "npm install pyodide and name the folder node_modules/pyodide"
+            "npm install pyodide and name the folder node_modules/pyodide",
+            kind="missing-package",
         )
     for name in _INTERPRETER:
         yield f"pyodide/{name}", (found / name).read_bytes()

@@ -92,7 +92,7 @@ def judge(op: Operation, attempt: str, option: str | None = None) -> list[Verdic
     names = [name for name in written_names if name in known]
     if not names:
         wanted = " or ".join(f"grad_{t.name}" for t in chosen.inputs if t.name in known)
-        raise SpecError(f"write an equation for {wanted}")
+        raise SpecError(f"write an equation for {wanted}", kind="incomplete-operation")
     d = derivation(op, option, names)
     own = _read(chosen, d, attempt, [f"grad_{name}" for name in names])
     with working("the exercise"):
@@ -119,9 +119,8 @@ def _read(op: Operation, d: Derivation, attempt: str, names: Sequence[str]) -> O
         line = None if error.line is None else error.line - len(before)
         if line is not None and line < 1:
             line = None
-        raise SpecError(
-            error.message, line=line, column=None if line is None else error.column
-        ) from None
+        column = None if line is None else error.column
+        raise SpecError(error.message, kind=error.kind, line=line, column=column) from None
 
 
 def _end_of_inputs(head: str) -> int:

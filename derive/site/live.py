@@ -11,7 +11,7 @@ from typing import Any
 
 from derive.api import derivation, source, tangents
 from derive.budget import limits
-from derive.errors import DeriveError, SpecError
+from derive.errors import DeriveError, LimitError, SpecError
 from derive.module.templating import environment
 from derive.notation.operation import Operation, names_with_gradient, options
 from derive.notation.specification import parse
@@ -39,18 +39,25 @@ def answer(asked: str) -> str:
     except DeriveError as error:
         found = _refused(error)
     except RecursionError:
-        found = _refused(DeriveError("the formula is nested too deeply for a browser"))
+        found = _refused(LimitError("the formula is nested too deeply for a browser"))
     except Exception as error:
-        found = _refused(DeriveError(f"{type(error).__name__}: {error}; please report this text"))
+        text = f"{type(error).__name__}: {error}; please report this text"
+        found = _refused(DeriveError(text, kind="internal-error"))
     return json.dumps(found)
 
 
 def _refused(error: DeriveError) -> dict[str, Any]:
-    """Return an error with its place; lines after the first show where it is and what helps."""
+    """Return an error with its place; lines after the first show where it is and what helps.
+
+    ``page`` is the address of what its code means.
+    """
+    found = {"ok": False, "message": error.text, "line": None, "column": None}
     if isinstance(error, SpecError):
-        message = error.message
-        return {"ok": False, "message": message, "line": error.line, "column": error.column}
-    return {"ok": False, "message": str(error), "line": None, "column": None}
+        found |= {"message": error.message, "line": error.line, "column": error.column}
+    code, page = error.code, None
+    if code is not None:
+        page = f"guide/error-codes.html#{code.lower()}-{error.kind}"
+    return {**found, "code": code, "page": page}
 
 
 def _answer(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,14 +31,16 @@ def drawn(text: str, format_: str) -> bytes:
         DeriveError: Graphviz is missing, or cannot draw the graph.
     """
     if lacks := missing():
-        raise DeriveError(f"{lacks}. A file that ends in .dot needs neither")
+        raise DeriveError(
+            f"{lacks}. A file that ends in .dot needs neither", kind="missing-package"
+        )
     import graphviz
 
     try:
         found: bytes = graphviz.Source(text).pipe(format=format_, quiet=True)
     except graphviz.CalledProcessError as error:
         said = (error.stderr or b"").decode("utf-8", "replace").strip()
-        raise DeriveError(f"dot could not draw the graph: {said}") from None
+        raise DeriveError(f"dot could not draw the graph: {said}", kind="output-file") from None
     return found
 
 

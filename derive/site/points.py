@@ -143,7 +143,9 @@ def points(op: Operation, cotangents: Mapping[str, str], count: int) -> list[Poi
                 found += [point] if _is_finite(point) else []
             if len(found) == count:
                 return found
-    raise DeriveError("the equations have no finite values at the points that were tried")
+    raise DeriveError(
+        "the equations have no finite values at the points that were tried", kind="no-sample"
+    )
 
 
 def _is_finite(point: Point) -> bool:

@@ -27,14 +27,19 @@ def bind(
     target = function.forward if isinstance(function, torch.nn.Module) else function
     if isinstance(function, type):
         name = function.__name__
-        raise DeriveError(f"{name} is a class; pass an instance, {name}(..)")
+        raise DeriveError(
+            f"{name} is a class; pass an instance, {name}(..)", kind="torch-arguments"
+        )
     if not callable(target):
-        raise DeriveError(f"{type(function).__name__} is not a function or module")
+        raise DeriveError(
+            f"{type(function).__name__} is not a function or module", kind="torch-arguments"
+        )
     try:
         bound = _signature(target, len(examples), named).bind(*examples, **named)
     except TypeError as error:
         raise DeriveError(
-            f"the examples do not match the arguments of the function: {error}"
+            f"the examples do not match the arguments of the function: {error}",
+            kind="torch-arguments",
         ) from error
     bound.apply_defaults()
     return bound

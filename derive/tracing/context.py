@@ -14,6 +14,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import InfiniteChoice, Outward, infinite_choice, leaves_out
 from derive.tracing.graph import Graph, SourceStatement, name_of
 from derive.tracing.names import fresh_name, is_simple, value_key
+from derive.tracing.refusals import many, unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import elementwise
 
@@ -130,7 +131,7 @@ class Context:
             there = tv.position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
             return replace(made, node=tv.under_mask(tv.substituted(mask, there), made.node))
         if tv.selection(value) is not None:
-            raise DeriveError(tv.MANY)
+            raise many()
         if (left := infinite_choice(value.node)) is not None:
             rest = self.named(replace(value, node=left.rest), stem)
             there = tv.position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
@@ -178,7 +179,8 @@ class Context:
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
             raise DeriveError(
                 "the function computes with a number extracted from a tensor (item(), float(), "
-                "tolist()); keep it as a tensor"
+                "tolist()); keep it as a tensor",
+                kind="data-dependent",
             )
         return tv.TracedValue((), tv.TracedNumber(x), kind)
 
@@ -220,9 +222,9 @@ class Context:
         """Return the elements of x where a mask of its first axes holds."""
         for a, b in zip(x.axes, mask.axes, strict=False):
             if bool(a) != bool(b):
-                raise DeriveError(tv.MANY)
+                raise many()
         if tv.selection(x) is not None:
-            raise DeriveError(tv.MANY)
+            raise many()
         wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
         x, wide = self.aligned(x, wide)
         return replace(x, node=tv.apply("masked", wide.node, x.node))
@@ -318,7 +320,7 @@ class Context:
         if len(axis) == 1:
             return value, axis[0]
         if not axis:
-            raise DeriveError("an axis of size 1 is not supported here")
+            raise unread("an axis of size 1 is not supported here")
         if (left := infinite_choice(value.node)) is not None:
             return self._single_apart(value, left, dim)
         value = self.named(value, "joined")

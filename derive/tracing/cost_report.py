@@ -277,7 +277,8 @@ def report(target: Any, *args: Any, **named: Any) -> Report:
     if not (hasattr(target, "known") or hasattr(target, "_derived")):
         raise DeriveError(
             f"{type(target).__name__} is neither a model that derive.replace returned nor a "
-            "function that derive.differentiate did"
+            "function that derive.differentiate did",
+            kind="torch-arguments",
         )
     if args or named:
         target(*args, **named)

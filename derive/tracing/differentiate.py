@@ -239,9 +239,13 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     finally:
         READING.reset(reading)
     if found.changed:
-        raise DeriveError(f"the function sets {', '.join(found.changed)} on itself as it runs")
+        raise DeriveError(
+            f"the function sets {', '.join(found.changed)} on itself as it runs", kind="torch-state"
+        )
     if found.asked:
-        raise DeriveError(f"derived code would skip a check of values: {found.asked[0]}")
+        raise DeriveError(
+            f"derived code would skip a check of values: {found.asked[0]}", kind="data-dependent"
+        )
     numbers = numbers_of(bound)
     inputs = tuple(t.name for t in found.operation.inputs)
     read = frozenset[str]().union(*(tensors(e.body) for e in found.operation.equations))
@@ -314,7 +318,10 @@ def differentiate(
 
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
-        raise DeriveError(f"{kind} is a module, not a function; use derive.replace(module)")
+        raise DeriveError(
+            f"{kind} is a module, not a function; use derive.replace(module)",
+            kind="torch-arguments",
+        )
     known, signature = KnownReadings(time, memory), inspect.signature(function)
     name = getattr(function, "__name__", "a function")
 

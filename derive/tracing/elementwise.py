@@ -19,6 +19,7 @@ from derive.errors import DeriveError
 from derive.notation.advice import arity
 from derive.tracing.choices import fold_comparison, multiplied, negated, sign_of, where
 from derive.tracing.context import Context, of_each_element
+from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Position,
     TracedApply,
@@ -235,7 +236,7 @@ def xlogy(context: Context, x: Any, y: Any) -> TracedValue:
 def copy(context: Context, x: TracedValue, source: Any, *_: Any) -> TracedValue:
     kinds = x.kind, context.value(source).kind
     if kinds == ("int", "float"):
-        raise DeriveError("a copy of floats into an integer tensor is not supported")
+        raise unread("a copy of floats into an integer tensor is not supported")
     source = as_truth(source) if kinds[0] == "bool" else as_number(source)
     return context.elementwise(lambda a, b: b, x, source, kind=x.kind)
 
@@ -372,7 +373,9 @@ def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedVa
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
         if p and train:
-            raise DeriveError("dropout draws random numbers; use eval mode, or pass the mask")
+            raise DeriveError(
+                "dropout draws random numbers; use eval mode, or pass the mask", kind="torch-state"
+            )
         return x
     if name.startswith("detach"):
         # Numbers and positions have no gradient.

@@ -18,6 +18,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import sign_of
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.names import FloorQuotient, number_text, size_text, spelled
+from derive.tracing.refusals import unread
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 
 # ------------------------------------------------------------------------------------ implied sizes
@@ -56,7 +57,7 @@ def with_fewest_sizes(written: Callable[..., StatedSizes]) -> tuple[Operation, s
         try:
             op = parse(text)
         except DeriveError as error:
-            errors.append(DeriveError(f"{error}\nwhat was read:\n{text}"))
+            errors.append(DeriveError(f"{error.text}\nwhat was read:\n{text}", kind=error.kind))
             continue
         return _drop_implied_sizes(written, op, text, every, unsaid)
     raise errors[0]
@@ -194,7 +195,7 @@ class NotationWriter:
             elif (meant := sizes.meant(s)) != s:
                 return self._said(substitute_symbols(e, {s: meant}), known, whole)
             else:
-                raise DeriveError("the function computes with a size that is not that of an axis")
+                raise unread("the function computes with a size that is not that of an axis")
         above, below = (
             sympy.fraction(sympy.together(substitute_symbols(e, parts)))
             if whole
@@ -235,14 +236,14 @@ class NotationWriter:
             case tv.TracedApply("pi", ()):
                 return "pi", 9
             case tv.TracedApply("unset", ()):
-                raise DeriveError("the function reads uninitialized memory")
+                raise DeriveError("the function reads uninitialized memory", kind="torch-state")
             case tv.TracedApply("concat", (index, *parts)):
                 return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
             case tv.TracedApply(name, (a, b)) if name in _LEVELS:
                 return self._binary(name, a, b)
             case tv.TracedApply(name, args):
                 return f"{name}({', '.join(map(self.text, args))})", 9
-        raise DeriveError(f"no index notation for {node}")
+        raise unread(f"no index notation for {node}")
 
     def _with_units(self, name: str, positions: Sequence[str]) -> str:
         """Return [i,0,j]: the positions of a tensor, 0 on its axes of size 1."""

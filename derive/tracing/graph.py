@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from derive.errors import DeriveError
+from derive.tracing.refusals import unread
 from derive.tracing.symbolic import Answer, kept_sizes, replayed, validations, version_of
 
 
@@ -65,7 +66,9 @@ def trace_graph(
     def flat(*given: Any) -> Any:
         made = function(**dict(zip(tensors, given, strict=True)))
         if inspect.isgenerator(made):
-            raise DeriveError("the function returns a generator, not a tensor; return a list")
+            raise DeriveError(
+                "the function returns a generator, not a tensor; return a list", kind="torch-result"
+            )
         outputs.append(made)
         return made
 
@@ -83,7 +86,7 @@ def trace_graph(
         except DeriveError:
             raise
         except Exception as error:
-            raise DeriveError(_trace_error(error)) from error
+            raise _trace_error(error) from error
     return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), answers)
 
 
@@ -103,24 +106,23 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     return mode, fakes, shapes
 
 
-def _trace_error(error: Exception) -> str:
-    """Return the message of a failed trace, with the statement."""
+def _trace_error(error: Exception) -> DeriveError:
+    """Return the error of a failed trace, with the statement."""
     place = _statement(error.__traceback__)
     where = f" ({place})" if place is not None else ""
-    kind, text = f"{type(error).__name__}: ", str(error).strip().partition("\n")[0]
-    if "DataDependent" in kind or "data-dependent" in text.lower() or "Eq(u" in text:
-        kind = ""
-        text = (
-            "the control flow depends on the values of a tensor; pass the decision as an "
-            "argument, or select values with torch.where"
+    name, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    if "DataDependent" in name or "data-dependent" in text.lower() or "Eq(u" in text:
+        return DeriveError(
+            f"{UNREAD}{where}: the control flow depends on the values of a tensor; pass the "
+            "decision as an argument, or select values with torch.where",
+            kind="data-dependent",
         )
-    elif ".numpy()" in text:
-        kind = ""
-        text = (
-            "the function leaves torch for NumPy; use torch operations, or compute the value "
-            "outside and pass it as an argument"
+    if ".numpy()" in text:
+        return unread(
+            f"{UNREAD}{where}: the function leaves torch for NumPy; use torch operations, or "
+            "compute the value outside and pass it as an argument"
         )
-    return f"{UNREAD}{where}: {kind}{text}"
+    return unread(f"{UNREAD}{where}: {name}: {text}")
 
 
 def _statement(traceback: Any) -> SourceStatement | None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import sympy
 
-from derive.errors import DeriveError
 from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
+from derive.tracing.refusals import many, unread
 from derive.tracing.segments import match_positions
 from derive.tracing.values import (
-    MANY,
     Atom,
     Position,
     TracedApply,
@@ -73,7 +72,7 @@ _REDUCED = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_"
 def first_piece(context: Context, x: TracedValue, dim: int, mask: TracedValue) -> Pieces:
     """Return x at the positions of one axis where a mask holds."""
     if bool(x.axes[dim]) != bool(mask.axes[0]) or not mask.axes[0]:
-        raise DeriveError(MANY)
+        raise many()
     mask = context.simple(mask)
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(x.axes)))
     x, wide = context.aligned(x, replace(mask, axes=around))
@@ -145,7 +144,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         made = symbol_of(node.meta["val"].shape[dims[0]]) if dims else None
         counts = {len(context.lengths[made]) if made is not None else 1}
     if len(counts) > 1:
-        raise DeriveError(MANY)
+        raise many()
     count = counts.pop()
 
     def of(k: int, *instead: Any) -> Any:
@@ -168,7 +167,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         return _sum_of_pieces(context, node, args, kwargs)
     is_carried = name in _CARRIED or is_of_each_element(f)
     if not is_carried:
-        raise DeriveError(MANY)
+        raise many()
     if name == "unbind":
         return [
             Pieces(tuple(map(with_outer_mask, own)))
@@ -222,7 +221,7 @@ def _sum_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> Trace
         wanted = range(len(source))
     dims = {d % len(source) for d in ([wanted] if isinstance(wanted, int) else wanted)}
     if not places or not dims >= set(places) or not isinstance(args[0], Pieces):
-        raise DeriveError(MANY)
+        raise many()
     made: TracedValue | None = None
     for value in args[0].values:
         mask, plain = lifted_mask(value)
@@ -241,7 +240,7 @@ def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any
     x, dim, index, source, kind, *rest = args
     include = rest[0] if rest else kwargs.get("include_self", True)
     if kind not in ("amax", "amin", "sum", "prod"):
-        raise DeriveError(MANY)
+        raise many()
     met: TracedValue | None = None
     for k in range(count):
         i, s = _piece(index, k), _piece(source, k)
@@ -281,7 +280,7 @@ def embedding(
     context: Context, weight: TracedValue, index: TracedValue, padding: int = -1, *_: Any
 ) -> TracedValue:
     if padding >= 0:
-        raise DeriveError(
+        raise unread(
             "an embedding with padding_idx is not supported, because its gradient is 0 there"
         )
     return _indexed_axis(context, weight.fresh(), 0, index)
@@ -300,11 +299,11 @@ def index(
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
         if len(given) > 1:
-            raise DeriveError(MANY)
+            raise many()
         if len(given[0][1].axes) == 1 and given[0][0] > 0:
             return first_piece(context, x, *given[0])
         if given[0][0] != 0:
-            raise DeriveError(MANY)
+            raise many()
         if len(given[0][1].axes) == 1 and given[0][1].axes[0]:
             record_pieces(context, 0, [(given[0][1].axes[0][0].size, context.simple(given[0][1]))])
         return context.masked(x, given[0][1])
@@ -312,7 +311,7 @@ def index(
         return _indexed_axis(context, x, *given[0])
     places = [n for n, _ in given]
     if places != list(range(places[0], places[0] + len(places))):
-        raise DeriveError("indices with axes between them are not supported")
+        raise unread("indices with axes between them are not supported")
     values = []
     for n, i in given:
         x = context.with_one_index(x, n)
@@ -332,7 +331,7 @@ def index(
 @operation("masked_select")
 def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
     if len(mask.axes) != len(x.axes):
-        raise DeriveError(MANY)
+        raise many()
     return context.masked(x.fresh(), mask)
 
 
@@ -380,7 +379,7 @@ def gather(context: Context, x: TracedValue, dim: int, index: TracedValue, **_: 
     rest = x.with_axis(dim, ())
     for n, (a, b) in enumerate(zip(rest.axes, index.axes, strict=True)):
         if n != dim and bool(a) != bool(b):
-            raise DeriveError("a gather from a part of an axis is not supported")
+            raise unread("a gather from a part of an axis is not supported")
     values = context.aligned(index, rest)
     node = values[1].node
     if atom is not None:
@@ -412,7 +411,7 @@ def linspace(context: Context, start: Any, end: Any, *_: Any, **__: Any) -> Trac
     if size == 1:
         return TracedValue(((),), TracedNumber(start))
     if any(isinstance(x, TracedValue) for x in (start, end)):
-        raise DeriveError("a linspace between tensors is not supported; use torch.lerp")
+        raise unread("a linspace between tensors is not supported; use torch.lerp")
     atom = Atom.new(size)
     whole = all(float(x).is_integer() for x in (start, end))
     rise = int(end) - int(start) if whole else end - start

@@ -341,7 +341,8 @@ def written_out(held: Any, name: str) -> tv.TracedValue:
     if held.numel() > _WRITTEN_OUT:
         raise DeriveError(
             f"the function uses a tensor of {held.numel()} numbers that is not an argument "
-            f"({name}); pass it as an argument, or make it a parameter or buffer of a module"
+            f"({name}); pass it as an argument, or make it a parameter or buffer of a module",
+            kind="outside-tensor",
         )
     axes = tuple(map(tv.new_axis, held.shape))
     atoms = [axis[0] for axis in axes if axis]
@@ -359,7 +360,8 @@ def _decimal_literals(held: Any) -> Any:
         raise DeriveError(
             "the function uses a tensor that requires a gradient and is not an argument; pass it "
             "as an argument, or derive the module whose parameter it is (derive.read_torch, "
-            "derive.replace)"
+            "derive.replace)",
+            kind="outside-tensor",
         )
     if not held.is_floating_point():
         return held.tolist()

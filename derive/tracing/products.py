@@ -14,6 +14,7 @@ from derive.errors import DeriveError
 from derive.tracing.context import Context, TracedEquation, operation
 from derive.tracing.names import is_simple, value_key
 from derive.tracing.reductions import norm, reduce_axes, softmax_along
+from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Atom,
     Position,
@@ -171,7 +172,7 @@ def _on_diagonals(
             continue
         k = term.index(c)
         if not x.axes[n] or not x.axes[k]:
-            raise DeriveError(
+            raise unread(
                 f"einsum repeats the letter {c} in one term, once on an axis of size 1, which "
                 "is not supported"
             )
@@ -197,10 +198,11 @@ def attention(
 ) -> TracedValue:
     if dropout_p:
         raise DeriveError(
-            "the attention draws random numbers, because dropout_p is above 0; set it to 0"
+            "the attention draws random numbers, because dropout_p is above 0; set it to 0",
+            kind="torch-state",
         )
     if enable_gqa:
-        raise DeriveError("enable_gqa is not supported; repeat the heads")
+        raise unread("enable_gqa is not supported; repeat the heads")
     q, k, v = (
         x if is_simple(x.node) else context.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
     )
@@ -219,7 +221,7 @@ def attention(
         scores = replace(scores, node=context.outward(scores.node))
     if not scores.axes[-1]:
         if masked:
-            raise DeriveError("an attention to one key under a mask is not supported")
+            raise unread("an attention to one key under a mask is not supported")
         return matrix_product(context, replace(scores, node=TracedNumber(1)), v)
     scores, _ = context.single(scores, len(scores.axes) - 1)
     if masked:

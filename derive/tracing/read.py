@@ -40,6 +40,7 @@ from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
+from derive.tracing.refusals import many
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import Differs, check
 
@@ -158,7 +159,8 @@ def reading_of(
         except Exception as error:
             raise DeriveError(
                 f"the function cannot be read, by an error of derive's own, which you may report: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}",
+                kind="internal-error",
             ) from error
     return replace(made, changed=tuple(changed()))
 
@@ -173,7 +175,10 @@ def _reading(
 ) -> Reading:
     call, tensors = as_function(function, bound)
     if not tensors:
-        raise DeriveError("the example arguments contain no tensor; pass examples of the arguments")
+        raise DeriveError(
+            "the example arguments contain no tensor; pass examples of the arguments",
+            kind="torch-arguments",
+        )
     own = getattr(function, "__name__", None) or type(function).__name__
     title = name or (notation_name(own) if own.isidentifier() else "f")
     context, inputs, made = _traced_equations(call, tensors, title)
@@ -206,7 +211,8 @@ def _reading(
         elif parameters is not None:
             raise DeriveError(
                 f"the role of {own} in the function is unclear, so it cannot become a "
-                f"parameter; it stays the number {value}"
+                f"parameter; it stays the number {value}",
+                kind="unknown-option",
             )
     seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
     own_letters = {**seen, **(letters or {})}
@@ -251,7 +257,7 @@ def _traced_equations(
         names = [made[0] for made in outputs if made is not None]
         outputs.append(None if x is None else (_output_name(context, x, n, names), x))
     if all(made is None for made in outputs):
-        raise DeriveError("the function returns no tensor")
+        raise DeriveError("the function returns no tensor", kind="torch-result")
     context.equations = hoisted_products(context.equations, context.fresh)
     return context, inputs, (outputs, tree_structure(graph.output))
 
@@ -264,19 +270,24 @@ def _flat_outputs(made: Any) -> list[Any]:
     if isinstance(made, tuple | list):
         return [x for part in made for x in _flat_outputs(part)]
     if isinstance(made, Pieces):
-        raise DeriveError(tv.MANY)
+        raise many()
     if isinstance(made, sympy.Basic | int | float):
-        raise DeriveError("the function returns a number, not a tensor; return a tensor")
-    raise DeriveError(f"the function returns {type(made).__name__}, not a tensor")
+        raise DeriveError(
+            "the function returns a number, not a tensor; return a tensor", kind="torch-result"
+        )
+    raise DeriveError(
+        f"the function returns {type(made).__name__}, not a tensor", kind="torch-result"
+    )
 
 
 def _output_name(context: Context, value: tv.TracedValue, n: int, taken: Collection[str]) -> str:
     """Return the name of an output's equation, which is none of the names taken."""
     if tv.selection(value) is not None:
-        raise DeriveError(tv.MANY)
+        raise many()
     if value.kind == "bool":
         raise DeriveError(
-            "the function returns a bool tensor, which cannot be an output of an operation"
+            "the function returns a bool tensor, which cannot be an output of an operation",
+            kind="torch-result",
         )
     whole = tuple(tv.joined(a) for a in value.axes if a)
     if isinstance(value.node, tv.TracedRead) and value.node.positions == whole:
@@ -289,7 +300,8 @@ def _output_name(context: Context, value: tv.TracedValue, n: int, taken: Collect
     if not isinstance(named.node, tv.TracedRead):
         raise DeriveError(
             "an output is infinite where a condition holds, which an equation cannot be; put the "
-            "softmax, logsumexp or extremum that leaves -inf out into the function"
+            "softmax, logsumexp or extremum that leaves -inf out into the function",
+            kind="torch-result",
         )
     return named.node.name
 

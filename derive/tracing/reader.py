@@ -17,6 +17,7 @@ from derive.tracing.context import OPERATIONS, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
+from derive.tracing.refusals import many, unread
 from derive.tracing.writes import Memory, put_into
 
 # -------------------------------------------------------------------------------------- unsupported
@@ -121,7 +122,7 @@ class Reader:
                     raise self._error(error) from error
             elif node.op == "output":
                 return self._given(node.args[0])
-        raise DeriveError("the function returns nothing")
+        raise DeriveError("the function returns nothing", kind="torch-result")
 
     def _last_of_statements(self) -> set[Any]:
         """The last node of each statement."""
@@ -170,14 +171,14 @@ class Reader:
             if self._is_whole:
                 self.memory.check(node)
             if is_complex(node.meta.get("val")):
-                raise DeriveError(COMPLEX)
+                raise unread(COMPLEX)
             if f is None:
                 return self._taken_apart(node)
             flat = list(leaves_of([args, kwargs]))
             if has_pieces(self.context, node, flat):
                 return by_pieces(self.context, f, node, args, kwargs)
             if not takes_elements(f) and any(map(tv.selection, flat)):
-                raise DeriveError(tv.MANY)
+                raise many()
             made = f(self.context, *args, **kwargs)
             self._check(node, made)
             if node.meta.get("held") and is_write(node) and isinstance(made, tv.TracedValue):
@@ -187,8 +188,8 @@ class Reader:
         except DeriveError as error:
             raise self._error(error) from error
         except Exception as error:
-            message = f"{name} with these arguments is not supported: {error}"
-            raise self._error(message) from error
+            refused = unread(f"{name} with these arguments is not supported: {error}")
+            raise self._error(refused) from error
         return made
 
     def _with_numbers(
@@ -242,11 +243,11 @@ class Reader:
 
         return self.context.elementwise(f, old, replace(new, node=value))
 
-    def _error(self, text: Any) -> DeriveError:
-        """Return an error that names the current statement."""
-        if self.context.place is None or str(text).startswith(UNREAD):
-            return DeriveError(str(text))
-        return DeriveError(f"{UNREAD} ({self.context.place}): {text}")
+    def _error(self, error: DeriveError) -> DeriveError:
+        """Return the error with the current statement."""
+        if self.context.place is None or error.text.startswith(UNREAD):
+            return DeriveError(error.text, kind=error.kind)
+        return DeriveError(f"{UNREAD} ({self.context.place}): {error.text}", kind=error.kind)
 
     def _check(self, node: Any, made: Any) -> None:
         """Check that the axes have the sizes that torch has."""
@@ -259,7 +260,7 @@ class Reader:
                 for a, b in zip(want, have, strict=True)
             )
             if not same:
-                raise DeriveError(
+                raise unread(
                     f"{name_of(node.target)}: the spec has the axes {have}, and torch has {want}"
                 )
 
@@ -283,7 +284,7 @@ class Reader:
             return node.target(*args, **kwargs)
 
         if name in _ADVICE:
-            raise DeriveError(f"{name} is not supported: {advice(name)}")
+            raise unread(f"{name} is not supported: {advice(name)}")
         try:
             mode = next(f.fake_mode for f in fakes if hasattr(f, "fake_mode"))
             table: Any = {
@@ -292,10 +293,10 @@ class Reader:
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:
-            raise DeriveError(f"{name} is not supported: {advice(name) or error}") from error
+            raise unread(f"{name} is not supported: {advice(name) or error}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
         if any(name_of(n.target) == name for n in inner):
-            raise DeriveError(f"{name} is not supported: {advice(name) or NO_READING}")
+            raise unread(f"{name} is not supported: {advice(name) or NO_READING}")
         graph = replace(self.graph, graph=module.graph, places={})
         with self.context.at_node(node, self.context.place):
             return Reader(self.context, graph, whole=False).read(
@@ -313,7 +314,7 @@ class Reader:
         if not isinstance(made, tv.TracedValue):
             left = (u for x in group if x is not node for u in x.users)
             if any(memory.order[u] > memory.order[node] for u in left):
-                raise DeriveError(tv.MANY)
+                raise many()
             return
         if len(group) < 2:
             return
@@ -383,5 +384,6 @@ def _constant(node: Any) -> Any:
         return written_out(held, node.target)
     raise DeriveError(
         f"the function uses a tensor that is not an argument ({node.target}); pass it as an "
-        "argument, or make it a parameter or buffer of a module"
+        "argument, or make it a parameter or buffer of a module",
+        kind="outside-tensor",
     )

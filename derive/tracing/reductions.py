@@ -14,6 +14,7 @@ from derive.errors import DeriveError
 from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
 from derive.tracing.elementwise import as_number
+from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Atom,
     Position,
@@ -93,9 +94,7 @@ def truth(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = Fal
 @operation("argmax", "argmin")
 def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if dim is None:
-        raise DeriveError(
-            "the position of an extremum over all axes is not supported; give one axis"
-        )
+        raise unread("the position of an extremum over all axes is not supported; give one axis")
     x = context.with_one_index(x, x.place_of(dim))
     return replace(reduce_axes(context.called, x, dim, keepdim), kind="int")
 
@@ -298,7 +297,10 @@ def batch_norm(
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
     if training:
         if mean is not None and not alone:
-            raise DeriveError("the module updates its running statistics; call it in eval mode")
+            raise DeriveError(
+                "the module updates its running statistics; call it in eval mode",
+                kind="torch-state",
+            )
         dims = [n for n in range(rank) if n != 1 and (n or not alone)]
         return _affine_scaled(context, _normalised(context, x, dims, eps), *each)
     assert mean is not None and variance is not None

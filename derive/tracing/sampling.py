@@ -18,10 +18,10 @@ from typing import Any
 
 import sympy
 
-from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
+from derive.tracing.refusals import unread
 
 # -------------------------------------------------------------------- upsampling
 
@@ -36,7 +36,7 @@ def nearest_upsampling(context: Context, x: tv.TracedValue, *_: Any, **__: Any) 
     for dim in range(len(x.axes) - spatial, len(x.axes)):
         times = context.sizes.quotient(shape[dim], x.shape[dim])
         if times is None or not (times == 1 or times.is_Integer):
-            raise DeriveError(
+            raise unread(
                 "nearest upsampling requires an integer factor; give an integer scale_factor "
                 f"instead of the size {shape[dim]}"
             )
@@ -93,7 +93,7 @@ def grid_sample(
     align_corners: bool,
 ) -> tv.TracedValue:
     if mode == _CUBIC:
-        raise DeriveError(
+        raise unread(
             "grid_sample with mode='bicubic' is not supported; use mode='bilinear', or compute "
             "the samples outside and pass them as an argument"
         )

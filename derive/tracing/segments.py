@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.refusals import unread
 from derive.tracing.values import reduced
 
 _REPEATED = (
@@ -152,11 +152,11 @@ def _match_elements(
     source, index, x = source.fresh(), _named_position(context, index), x.fresh()
     for n, axis in enumerate(index.axes):
         if n != dim and bool(axis) != bool(x.axes[n]):
-            raise DeriveError("a scatter into a part of an axis is not supported")
+            raise unread("a scatter into a part of an axis is not supported")
     if source.axes:
         for a, b in zip(index.axes, source.axes, strict=True):
             if bool(a) != bool(b):
-                raise DeriveError("a scatter of a part of a tensor is not supported")
+                raise unread("a scatter of a part of a tensor is not supported")
     return MatchedPositions(context, x, [dim], [_with_first(index, dim)], _with_first(source, dim))
 
 
@@ -237,7 +237,7 @@ def _put_unique(found: MatchedPositions) -> tv.TracedValue:
     if found.atoms and any(
         isinstance(n, tv.TracedRead | tv.Position | tv.TracedReduce) for n in tv.walk(found.source)
     ):
-        raise DeriveError(_REPEATED)
+        raise unread(_REPEATED)
     return found.put(where(found.any(), found.source, found.base))
 
 
@@ -253,13 +253,13 @@ def index_put(
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if len(given) == 1 and given[0][1].kind == "bool":
         if given[0][0] != 0 or accumulate:
-            raise DeriveError("a mask of later axes is not supported; use torch.where")
+            raise unread("a mask of later axes is not supported; use torch.where")
         return _where_mask(context, x, given[0][1], values)
     if any(i.kind == "bool" for _, i in given):
-        raise DeriveError("a mask beside other indices is not supported; use torch.where")
+        raise unread("a mask beside other indices is not supported; use torch.where")
     dims = [n for n, _ in given]
     if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise DeriveError("a write at indices with whole axes between them is not supported")
+        raise unread("a write at indices with whole axes between them is not supported")
     own = context.aligned(*(_named_position(context, i) for _, i in given))
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
@@ -277,7 +277,7 @@ def _where_mask(
     context: Context, x: tv.TracedValue, mask: tv.TracedValue, values: tv.TracedValue
 ) -> tv.TracedValue:
     if values.axes and tv.selection(values) is None:
-        raise DeriveError(
+        raise unread(
             "a write of as many values as a mask selects is not supported; use torch.where"
         )
     whole = context.masked(x, mask)
@@ -288,7 +288,5 @@ def _where_mask(
     test, base = tv.selection(whole) or (whole.node, whole.node)
     other, node = tv.selection(values) or (None, values.node)
     if other != test:
-        raise DeriveError(
-            "a write of values selected by another mask is not supported; use torch.where"
-        )
+        raise unread("a write of values selected by another mask is not supported; use torch.where")
     return replace(whole, node=where(test, node, base))

@@ -14,6 +14,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
+from derive.tracing.refusals import unread
 from derive.tracing.values import TracedValue
 
 
@@ -251,7 +252,7 @@ class SymbolicSizes:
             found = self._refined(one, other)
         if found is None:
             ours, theirs = (", ".join(map(str, sizes)) for sizes in (one, other))
-            raise DeriveError(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
+            raise unread(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
         return found
 
     def _refined(
@@ -384,7 +385,8 @@ def _falsified(
         guard = guard_text(asked, sizes, inputs)
         raise DeriveError(
             f"the branch for sizes where {guard} is false cannot be checked, "
-            "because its tensors would be too large; write the branch as a function of its own"
+            "because its tensors would be too large; write the branch as a function of its own",
+            kind="reading-differs",
         )
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import sympy
 
-from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
+from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Atom,
     Position,
@@ -54,7 +54,7 @@ def beginning_at(
         one = select(context, x, dim, first)
         return one.with_unit_axis(dim)
     if not x.axes[dim]:
-        raise DeriveError("a part of an axis of size 1 is not supported")
+        raise unread("a part of an axis of size 1 is not supported")
     x, atom = context.single(with_runs_named(context, x, dim), dim)
     new = Atom.new(length)
     context.sizes.at_least(length)
@@ -202,7 +202,7 @@ def on_a_diagonal(
     shape = context.counted_shape()
     dim1, dim2 = dim1 % len(shape), dim2 % len(shape)
     if not x.axes[-1] or offset < 0 or 1 in (shape[dim1], shape[dim2]):
-        raise DeriveError(f"{context.called} of these axes is not supported")
+        raise unread(f"{context.called} of these axes is not supported")
     x, atom = context.single(x, len(x.axes) - 1)
     row, column = Atom.new(shape[dim1]), Atom.new(shape[dim2])
     kept = iter(x.axes[:-1])
@@ -236,7 +236,7 @@ def diff(
     append: Any = None,
 ) -> TracedValue:
     if prepend is not None or append is not None:
-        raise DeriveError("a diff with prepend or append is not supported; use torch.cat first")
+        raise unread("a diff with prepend or append is not supported; use torch.cat first")
     dim = x.place_of(dim)
     for _ in range(n):
         length = x.shape[dim] - 1
@@ -318,7 +318,7 @@ def _padded_position(
             context.sizes.at_least(whole - amount)
         return at % TracedNumber(whole)
     if mode != "reflect":
-        raise DeriveError(f"the padding mode {mode!r} is not supported")
+        raise unread(f"the padding mode {mode!r} is not supported")
     for amount in (before, after):
         context.sizes.at_least(last - amount)
     folded = apply("abs", at) if before != 0 else at

@@ -36,6 +36,8 @@ _MARKED = 0.25
 class Differs(DeriveError):
     """What was read has other values or gradients than the function."""
 
+    kind = "reading-differs"
+
 
 def check(
     op: Operation,
@@ -97,12 +99,14 @@ def _held(
             have = _values_and_gradients(f(*read.values()), given)
         except Exception as error:
             raise DeriveError(
-                f"the spec fails on inputs that the function takes: {error}\n{op}"
+                f"the spec fails on inputs that the function takes: {error}\n{op}",
+                kind="reading-differs",
             ) from error
         differs = _differs(want, have, given)
         if differs and asked:
             raise DeriveError(
-                f"the function takes another branch where {asked} is false: {differs}"
+                f"the function takes another branch where {asked} is false: {differs}",
+                kind="reading-differs",
             )
         if differs:
             raise Differs(f"the spec differs from the function: {differs}\n{op}")
@@ -110,12 +114,14 @@ def _held(
     if held < _ENOUGH and large:
         raise DeriveError(
             f"derived code needs more than {_ROOM >> 30} GiB for one tensor at such sizes; read "
-            "the function with smaller examples"
+            "the function with smaller examples",
+            kind="over-limit",
         )
     if held < _ENOUGH:
         raise DeriveError(
             f"the function runs at {held} of the sets of sizes of the check, too few to check the "
-            f"spec\n{op}"
+            f"spec\n{op}",
+            kind="reading-differs",
         )
 
 

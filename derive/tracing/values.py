@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from derive.algebra.expr import RELATIONS
-from derive.errors import DeriveError
+from derive.tracing.refusals import many
 
 _numbers = count()
 
@@ -369,11 +369,6 @@ def without_gradient(made: Any) -> Any:
 # x[m].mean()       is mean[n,c | m[n,c]](x[n,c])
 # x[:, m]           has all elements of the axis, under the axis's mask: `held`
 
-MANY = (
-    "the number of elements depends on the values of a mask, which is not supported; use "
-    "torch.where, or sum or average over all elements"
-)
-
 
 def selection(x: Any) -> tuple[TracedNode, TracedNode] | None:
     """Return (mask, element) of a value that has selected elements, else None."""
@@ -391,7 +386,7 @@ def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> Trac
         return f(*(v.node for v in values))
     alone = [v for v, m in zip(values, found, strict=True) if m is None and any(v.axes)]
     if alone or any(m != masks[0] for m in masks):
-        raise DeriveError(MANY)
+        raise many()
     nodes = [v.node if m is None else m[1] for v, m in zip(values, found, strict=True)]
     return apply("masked", masks[0], f(*nodes))
 
@@ -400,7 +395,7 @@ def over_all(kind: str, x: TracedValue, dim: Any) -> TracedValue:
     """Reduce all selected elements."""
     found = selection(x)
     if found is None or dim not in (None, [], ()) or kind.startswith("arg") or kind == "norm2":
-        raise DeriveError(MANY)
+        raise many()
     return TracedValue((), reduced(kind, x.atoms, found[1], found[0]), x.kind)
 
 
@@ -421,7 +416,7 @@ def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
         if isinstance(node, TracedApply) and node.name == "held":
             mask, inner = node.args
             if any(isinstance(x, Position) and x.atom in bound for x in walk(mask)):
-                raise DeriveError(MANY)
+                raise many()
             found.append(mask)
             return without(inner, bound)
         if isinstance(node, TracedReduce):
@@ -431,10 +426,10 @@ def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
 
     node = without(value.node, frozenset())
     if any(mask != found[0] for mask in found):
-        raise DeriveError(MANY)
+        raise many()
     if not any(isinstance(x, Position) and x.atom in value.atoms for x in walk(found[0])):
         # A single selected element: which one depends on the values of the mask.
-        raise DeriveError(MANY)
+        raise many()
     return found[0], replace(value, node=node)
 
 

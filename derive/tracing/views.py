@@ -10,9 +10,9 @@ import sympy
 
 from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
-from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.context import Context, operation
+from derive.tracing.refusals import unread
 
 
 @operation(
@@ -71,7 +71,7 @@ def expand(context: Context, x: tv.TracedValue, *args: Any, **_: Any) -> tv.Trac
         elif name not in ("repeat", "tile", "repeat_interleave"):
             made.append((tv.Atom.new(size),))
         elif (times := context.sizes.quotient(size, have)) is None:
-            raise DeriveError("repeats that differ between elements are not supported")
+            raise unread("repeats that differ between elements are not supported")
         else:
             new = (tv.Atom.new(times),)
             made.append((*axis, *new) if name == "repeat_interleave" else (*new, *axis))

@@ -16,9 +16,9 @@ from typing import Any
 
 import sympy
 
-from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, operation
+from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -228,7 +228,7 @@ def avg_pool(
     kernel = [*map(new_axis, sizes)]
     padded = any(p != 0 for p in padding)
     if ceil_mode and padded:
-        raise DeriveError("an average pool with both padding and ceil_mode is not supported")
+        raise unread("an average pool with both padding and ceil_mode is not supported")
     ones = [sympy.Integer(1)] * spatial
     shape = context.counted_shape()[-spatial:]
     x, inside = windowed(context, x, shape, kernel, stride, padding, ones, beyond=ceil_mode)

@@ -20,6 +20,7 @@ from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, merged_where, without_dead_branches
 from derive.tracing.context import OPERATIONS, Context
 from derive.tracing.graph import is_write, name_of
+from derive.tracing.refusals import unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
     Atom,
@@ -60,7 +61,7 @@ class Memory:
     def check(self, node: Any) -> None:
         """Check that a node writes into a tensor that the function made."""
         if is_write(node) and self.chain(node.args[0])[-1].op != "call_function":
-            raise DeriveError(_ARGUMENT)
+            raise DeriveError(_ARGUMENT, kind="torch-state")
 
     def is_view_without_graph(self, node: Any) -> bool:
         """True if the node is a view made under no_grad.
@@ -144,7 +145,7 @@ def put_into(
     name = name_of(child.target)
     if old.kind != value.kind:
         if value.kind == "float":
-            raise DeriveError("a write of floats into an integer tensor is not supported")
+            raise unread("a write of floats into an integer tensor is not supported")
         value = replace(value, kind=old.kind)
     if is_write(child) or name in ("alias", "contiguous", "to", "view_as", "_to_copy"):
         return value
@@ -173,7 +174,7 @@ def put_into(
             return context.regrouped(value, context.shape(parent))
         case "diagonal":
             return _on_diagonal(context, old, value, *args[1:], **named)
-    raise DeriveError(_NOT_READ)
+    raise unread(_NOT_READ)
 
 
 def _put_one_of_many(
@@ -188,7 +189,7 @@ def _put_one_of_many(
     if name == "unbind":
         return _at(context, old, dim, sympy.Integer(which), value)
     if name not in ("chunk", "split", "split_with_sizes", "tensor_split"):
-        raise DeriveError(_NOT_READ)
+        raise unread(_NOT_READ)
     dim = (dim if name != "split" or len(source.args) > 2 or source.kwargs else 0) % len(old.axes)
     first = sum(context.sizes.of(x.shape[dim]) for x in source.meta["val"][:which])
     return _among(context, old, dim, context.sizes.plain(sympy.sympify(first)), 1, value)
@@ -259,7 +260,7 @@ def _on_diagonal(
     rank = len(old.axes)
     dim1, dim2 = dim1 % rank, dim2 % rank
     if not old.axes[dim1] or not old.axes[dim2]:
-        raise DeriveError(_NOT_READ)
+        raise unread(_NOT_READ)
     value, atom = context.single(value, rank - 2)
     row, column = (Atom.new(old.shape[d]) for d in (dim1, dim2))
     rest = iter(value.axes[:-1])

@@ -127,7 +127,7 @@
     error.hidden = found.ok;
     spec.setAttribute("aria-invalid", String(!found.ok));
     if (!found.ok) {
-      error.textContent = mistake(found, spec.value);
+      mistake(error, found, spec.value);
       say("The text has a mistake; the answer is of the text before it.");
       return;
     }
@@ -171,16 +171,25 @@
   function judged(found) {
     say("Judged.");
     at("attempt-error").hidden = found.ok;
-    at("attempt-error").textContent = found.ok ? "" : mistake(found, attempt.value);
+    at("attempt-error").textContent = "";
+    if (!found.ok) mistake(at("attempt-error"), found, attempt.value);
     // Markup that the engine made itself: it escapes every name.
     at("verdict").innerHTML = found.ok ? found.html : "";
   }
 
-  function mistake(found, text) {
+  // Fill an element with an error: the sentence, its code, the line and the place in it.
+  function mistake(target, found, text) {
     const line = found.line ? text.split("\n")[found.line - 1] ?? "" : "";
     const caret = found.line ? `\n\n${line}\n${" ".repeat(found.column - 1)}^` : "";
     const place = found.line ? `line ${found.line}, column ${found.column}: ` : "";
-    return `${place}${found.message.split("\n  in ")[0]}${caret}`;
+    target.textContent = `${place}${found.message.split("\n  in ")[0]} `;
+    if (found.code) {
+      const page = document.createElement("a");
+      page.href = found.page;
+      page.textContent = `[${found.code}]`;
+      target.append(page);
+    }
+    target.append(caret);
   }
 
   function copied(kind) {

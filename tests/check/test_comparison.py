@@ -201,7 +201,9 @@ def test_options_and_optional_tensors():
     assert compare(op, {"x": 2 * x * w, "w": x**2}, x, w=w, reduction="sum").exact
     assert compare(op, {"x": w}, x, w, a=1.0, option="sum").exact
     for name in ("m", "w"):
-        with pytest.raises(DeriveError, match=f"no gradient of {name}; it has gradients of s, x$"):
+        with pytest.raises(
+            DeriveError, match=rf"no gradient of {name}; it has gradients of s, x \[D037\]$"
+        ):
             compare(op, {name: x}, x, option="sum")
 
 
@@ -209,7 +211,9 @@ def test_wrong_gradients():
     op = parse("op f(x[n,c], T[n]) -> y\nz[n] = x[n,T[n]]\ny = sum[n](z[n])")
     x, T = torch.ones(2, 3), torch.tensor([1, 2])
     for wrong in ("q", "T"):
-        with pytest.raises(DeriveError, match=f"f has no gradient of {wrong}; .* of y, z, x$"):
+        with pytest.raises(
+            DeriveError, match=rf"f has no gradient of {wrong}; .* of y, z, x \[D037\]$"
+        ):
             compare(op, {wrong: x}, x, T)
     with pytest.raises(DeriveError, match=r"of x has shape \(3, 2\), but x has shape \(2, 3\)"):
         compare(op, {"x": x.T}, x, T)
@@ -302,7 +306,7 @@ def test_two_mappings_of_gradients():
     assert near.approximate and not near.exact and near.maxdiff == pytest.approx(1e-9)
     nothing = compare_gradients(a, {**a, "x": torch.tensor([1.0, math.nan])})
     assert math.isnan(nothing.maxdiff) and not nothing.approximate
-    with pytest.raises(DeriveError, match=r"no reference gradient for x; the references are y$"):
+    with pytest.raises(DeriveError, match=r"no reference gradient for x; .* are y \[D042\]$"):
         compare_gradients(a, {"y": a["y"]})
 
 

@@ -265,7 +265,7 @@ def test_one_operation_of_a_file_is_generated_wherever_the_file_lies(tmp_path, f
 def test_an_unknown_name_suggests_the_nearest():
     done = derive("show", "sofmax")
     assert done.returncode == 2
-    assert done.stderr == "derive: no operation is called sofmax; did you mean softmax?\n"
+    assert done.stderr == "derive: no operation is called sofmax; did you mean softmax? [D033]\n"
     assert done.stdout == ""
 
 
@@ -301,7 +301,9 @@ def test_a_typo_reads_no_more_than_what_is_like_it(project, monkeypatch):
     monkeypatch.setattr(catalog, "_family", None)
     for typo, near in (("sofmax", "softmax"), ("scalde", "scaled")):
         done = derive("show", typo, cwd=project)
-        assert done.stderr == f"derive: no operation is called {typo}; did you mean {near}?\n"
+        assert (
+            done.stderr == f"derive: no operation is called {typo}; did you mean {near}? [D033]\n"
+        )
 
 
 def test_names_are_known_without_reading_a_spec():
@@ -319,6 +321,12 @@ def test_names_are_completed(project):
     assert completed("scal") == {"scaled", "scaled_dot_product_attention"}
     (project / "pyproject.toml").write_text("tool = 3\n")
     assert completed("log_so") == {"log_softmax"}
+
+
+def test_codes_of_errors_are_completed(tmp_path):
+    words = {"COMP_WORDS": "derive explain unknown-f", "COMP_CWORD": "2"}
+    done = process(cwd=tmp_path, _DERIVE_COMPLETE="complete_bash", **words)
+    assert done.stdout.split() == ["unknown-function"]
 
 
 @pytest.mark.parametrize("command", [[], ["list"], ["show"], ["generate"], ["compare"]])
@@ -341,6 +349,7 @@ COMMANDS = (
     "lint",
     "site",
     "docs",
+    "explain",
 )
 
 

@@ -329,7 +329,7 @@ def test_results_come_in_order_and_a_process_that_dies_is_told(monkeypatch):
     said = [str(x) for x in found if isinstance(x, DeriveError)]
     assert said[0].startswith("2: its worker process was killed")
     assert said[1] == "three"
-    assert said[2] == "5: internal error of derive, please report it: KeyError: 'five'"
+    assert said[2] == "5: internal error of derive, please report it: KeyError: 'five' [D060]"
 
 
 class Unhurried(list[int]):

@@ -5,6 +5,7 @@ A document is run from its first fence to its last, in one empty folder and one 
 - ``python``: run, unless its first line is ``# NAME.py``, which makes it that file. The output of
   what is run is the ``text`` fence that follows it.
 - ``derive``: a spec, which is parsed and derived; with a first line ``# NAME.derive`` also a file.
+  What a spec or a program prints at last is the error of derive that it raises.
 - ``toml``, ``yaml``: a file, named by the comment in its first line.
 - ``console``: commands behind ``$``, each with what it prints.
 
@@ -39,6 +40,7 @@ from markdown_it.token import Token
 
 from derive import derivation, parse, source
 from derive.catalog import find
+from derive.errors import DeriveError
 from derive.notation.specification import parse_all
 from derive.notation.unparse import same_operation
 
@@ -111,7 +113,10 @@ def run_document(path: Path, folder: Path) -> None:
 
 
 def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> str | None:
-    """What a fence that is no output prints, or None where it prints nothing by its kind."""
+    """What a fence that is no output prints, or None where it prints nothing by its kind.
+
+    An error of derive is what its fence prints.
+    """
     named = FILE.match(text)
     if named:
         file = Path(named[1])
@@ -122,11 +127,17 @@ def taken(language: str, text: str, namespace: dict[str, Any], where: str) -> st
             compile(text, where, "exec")
         case "python":
             with redirect_stdout(StringIO()) as out:
-                exec(compile(text, where, "exec"), namespace)
+                try:
+                    exec(compile(text, where, "exec"), namespace)
+                except DeriveError as error:
+                    print(error)
             return out.getvalue()
         case "derive":
-            for op in parse_all(text):
-                derivation(op)
+            try:
+                for op in parse_all(text):
+                    derivation(op)
+            except DeriveError as error:
+                return f"{error}\n"
         case "toml":
             tomllib.loads(text)
         case "yaml":

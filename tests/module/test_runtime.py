@@ -88,6 +88,12 @@ def test_a_module_that_stands_alone_has_what_it_calls_and_no_more():
     assert standalone(text) == text
 
 
+def test_an_import_at_the_end_of_a_module_stays_there():
+    """It was taken for the last of those at the top, and what is between was lost."""
+    text = standalone(MODULE + "\n\nimport os\n")
+    assert text == standalone(MODULE) + "\n\nimport os\n"
+
+
 @pytest.mark.parametrize("name", ["_where", "_keep_positive"])
 def test_a_copy_takes_no_name_of_the_module(name):
     text = MODULE.replace("def f(x):", f"def {name}(x):\n    return x\n\n\ndef f(x):")

@@ -487,18 +487,18 @@ REFUSED = {
     "op f(a[n,t,d], b[m,r,s]) -> y\ne[n,(t d)] = a[n,t,d]\ng[m,(r s)] = b[m,r,s]\n"
     "y[n,m] = sum[k](e[n,k]*g[m,k])": (
         "line 3, column 1: index k has two sizes: size(t)*size(d) and, on axis 1 of g, "
-        "size(r)*size(s); read a composite of other parts with its own index"
+        "size(r)*size(s); read a composite of other parts with its own index [D016]"
     ),
     "op f(a[n,t,d]; size(k)=7) -> y\ne[n,(t d)] = a[n,t,d]\ny[n,k] = e[n,k]": (
         "line 2, column 1: index k has two sizes: 7 and, on axis 1 of e, size(t)*size(d); "
-        "read a composite of other parts with its own index"
+        "read a composite of other parts with its own index [D016]"
     ),
     "op f(x[n,k], w[d]) -> y\ny[n,d] = x[n,(1 d)]*x[n,(0 1)]*w[d]": (
         "line 2, column 1: axis 1 of x: the size of part 1 is unknown; declare the axis as a "
-        "composite on the op line"
+        "composite on the op line [D015]"
     ),
     "op f(x[n,(r c)]; size(r)=3) -> y\ny[n] = sum[c](x[n,(3 c)])": (
-        "line 2, column 1: axis 1 of x: part 0 is 3, but r has only values 0 to 2"
+        "line 2, column 1: axis 1 of x: part 0 is 3, but r has only values 0 to 2 [D018]"
     ),
 }
 

@@ -362,87 +362,93 @@ WRONG: list[tuple[Any, str]] = [
     (
         lambda: Operation("matmul", Eq(C[i, j], A[i, l] * B[k, j])),
         "index l of A[i, l] is neither summed over nor on the left; sum over it, sum[l](...), "
-        "or add it to C\n  in matmul: C[i, j] = A[i, l]*B[k, j]",
+        "or add it to C [D011]\n  in matmul: C[i, j] = A[i, l]*B[k, j]",
     ),
     (
         lambda: Operation("f", Eq(C[i], A[i] * Symbol("a"))),
         "symbol a is neither an index, a parameter nor an input; declare it, "
-        'parameters={"a": None} or inputs=[..., a]\n  in f: C[i] = a*A[i]',
+        'parameters={"a": None} or inputs=[..., a] [D005]\n  in f: C[i] = a*A[i]',
     ),
     (
         lambda: Operation("f", Eq(C[i], Heaviside(A[i]))),
         "SymPy's Heaviside in Heaviside(A[i]) is not supported; write Iverson(x > 0), "
-        "which defines the value at 0\n  in f: C[i] = Heaviside(A[i])",
+        "which defines the value at 0 [D029]\n  in f: C[i] = Heaviside(A[i])",
     ),
     (
         lambda: Operation("f", Eq(C[i], Ne(A[i], 0))),
         "f: SymPy evaluated an equation to False; one side may be nan, such as 0*oo; write it "
-        "with Eq(..., evaluate=False), and a condition as Iverson(...)",
+        "with Eq(..., evaluate=False), and a condition as Iverson(...) [D028]",
     ),
     (
         lambda: Operation("f", Eq(C[i], C[i])),
         "f: SymPy evaluated an equation to True; write it with Eq(..., evaluate=False), and a "
-        "condition as Iverson(...)",
+        "condition as Iverson(...) [D028]",
     ),
     (
         lambda: Operation("f", Eq(C[i], Sum(A[i, k], (k, 1, N)))),
-        "limits (k, 1, N): indices start at 0; write (k, 0, N - 1) or k alone\n  in f: C[i] = "
+        "limits (k, 1, N): indices start at 0; write (k, 0, N - 1) or k alone [D029]\n  in f: "
+        "C[i] = "
         "Sum(A[i, k], (k, 1, N))",
     ),
     (
         lambda: Operation("f", Eq(C[i], Sum(A[i, k], (k, 0, sympy.oo)))),
-        "limits (k, 0, oo): write k alone for the whole axis\n  in f: C[i] = Sum(A[i, k], (k, "
+        "limits (k, 0, oo): write k alone for the whole axis [D029]\n  in f: C[i] = Sum(A[i, "
+        "k], (k, "
         "0, oo))",
     ),
     (
         lambda: Operation("f", Eq(C[i], Piecewise((A[i], i > 2)))),
-        "Piecewise((A[i], i > 2)) has no last case; end it with (..., True)\n"
+        "Piecewise((A[i], i > 2)) has no last case; end it with (..., True) [D029]\n"
         "  in f: C[i] = Piecewise((A[i], i > 2))",
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.I * A[i])),
         "SymPy's ImaginaryUnit in I is not supported; write real numbers; SymPy evaluates "
-        "sqrt(-1) to I\n  in f: C[i] = I*A[i]",
+        "sqrt(-1) to I [D029]\n  in f: C[i] = I*A[i]",
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.log(0) * A[i])),
         "SymPy's ComplexInfinity in zoo is not supported; write oo or -oo; SymPy evaluates "
-        "1/0 and log(0) to zoo\n  in f: C[i] = zoo*A[i]",
+        "1/0 and log(0) to zoo [D029]\n  in f: C[i] = zoo*A[i]",
     ),
     (
         lambda: Operation("f", Eq(C[i], sympy.nan, evaluate=False)),
         "SymPy's NaN in nan is not supported; write a number; SymPy evaluates 0*oo and oo "
-        "- oo to nan\n  in f: C[i] = nan",
+        "- oo to nan [D029]\n  in f: C[i] = nan",
     ),
     (
         lambda: Operation("f", Eq(C[i], A * A[i])),
-        "tensor A has no indices; write A[...], or use a Symbol for a number\n  in f: C[i] = "
+        "tensor A has no indices; write A[...], or use a Symbol for a number [D029]\n  in f: "
+        "C[i] = "
         "A[i]*A",
     ),
-    (lambda: Operation("f", A[i]), "f: A[i] is not an equation; write Eq(C[i, j], ...)"),
+    (lambda: Operation("f", A[i]), "f: A[i] is not an equation; write Eq(C[i, j], ...) [D028]"),
     (
         lambda: Operation("f{{", Eq(C[i], A[i])),
-        "'f{{' cannot name an operation; use letters, digits and _",
+        "'f{{' cannot name an operation; use letters, digits and _ [D002]",
     ),
     (
         lambda: Operation("f", Eq(C[i], IndexedBase("a'b")[i])),
-        "\"a'b\" cannot name a tensor; use letters, digits and _\n  in f: C[i] = a'b[i]",
+        "\"a'b\" cannot name a tensor; use letters, digits and _ [D002]\n  in f: C[i] = a'b[i]",
     ),
-    (lambda: Operation("f"), "operation f has no equation; write one for its output, y[i] = ..."),
+    (
+        lambda: Operation("f"),
+        "operation f has no equation; write one for its output, y[i] = ... [D003]",
+    ),
     (
         lambda: Operation("f", Eq(C[i], A[i]), parameters={"eps": "big"}),
-        "'big' is not a number; give a number, pi or oo",
+        "'big' is not a number; give a number, pi or oo [D029]",
     ),
     (
         lambda: Operation(
             "f", Eq(y[k], x[2 * k]), inputs=[x[i]], parameters={h.size(k): h.size(i) / 2}
         ),
         "size(k) must be an integer, or an expression of sizes and integer parameters with + "
-        "- * and floor(a/b), not size(i)/2\n  in size(k) = size(i)/2",
+        "- * and floor(a/b), not size(i)/2 [D023]\n  in size(k) = size(i)/2",
     ),
     (
         lambda: Operation("f", Eq(C[i], A[i] * B[i]), inputs=[A]),
-        "unknown tensor B\n  in f: C[i] = A[i]*B[i]",
+        "unknown tensor B [D005]\n  in f: C[i] = A[i]*B[i]",
     ),
 ]
 

@@ -55,10 +55,10 @@ def test_numbers_have_their_shortest_digits():
 
 
 def test_an_error_has_the_place_if_there_is_one():
-    with pytest.raises(SpecError, match="line 3, column 7"):
-        fail(SourcePlace(3, 7), "wrong")
-    with pytest.raises(SpecError, match=r"^wrong$"):
-        fail(None, "wrong")
+    with pytest.raises(SpecError, match=r"^line 3, column 7: wrong \[D001\]$"):
+        fail(SourcePlace(3, 7), "syntax", "wrong")
+    with pytest.raises(SpecError, match=r"^wrong \[D001\]$"):
+        fail(None, "syntax", "wrong")
 
 
 # -------------------------------------------------------------------------------------------- scope

@@ -23,8 +23,9 @@ import torch
 from kit.browser import MISSING, browser
 from kit.command import ROOT, derive
 
-from derive.errors import DeriveError
-from derive.site import bundle, live
+from derive.errors import KINDS, DeriveError
+from derive.site import bundle, documents, live
+from derive.site.documents import document
 from derive.site.live import answer
 
 PYODIDE = Path(os.environ.get("DERIVE_PYODIDE", ROOT / ".node/node_modules/pyodide"))
@@ -68,18 +69,30 @@ def test_an_answer_is_of_the_option_and_the_names_that_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "said"),
+    ("text", "place", "said", "code"),
     [
-        ("y[i] = x[i]\nz[i] = sgmoid(y[i])", (2, 8), "unknown function sgmoid"),
-        ("", (None, None), "the text has no operation"),
-        ("y[i] = x[i", (1, 9), "[ is never closed"),
+        ("y[i] = x[i]\nz[i] = sgmoid(y[i])", (2, 8), "unknown function sgmoid", "D009"),
+        ("", (None, None), "the text has no operation", "D003"),
+        ("y[i] = x[i", (1, 9), "[ is never closed", "D001"),
+        ("op f(T[n]: int) -> y\ny[n] = 2*T[n]", (None, None), "f: the operation has no", "D046"),
     ],
 )
-def test_an_error_has_its_place(text, place, said):
+def test_an_error_has_its_place_and_its_code(text, place, said, code):
     found = asked(text)
     assert not found["ok"]
     assert (found["line"], found["column"]) == place
     assert found["message"].startswith(said)
+    assert "[D" not in found["message"]
+    assert found["code"] == code
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_of_an_error_has_a_place_for_its_code(kind):
+    """The guide makes the anchor from the heading, and the answer from the kind."""
+    page = live._refused(DeriveError("wrong", kind=kind))["page"]
+    address, _, anchor = page.partition("#")
+    headings = document(documents.pages()[address], address).headings
+    assert anchor in {own for _, own, _ in headings}
 
 
 def test_a_defect_is_an_answer(monkeypatch):
@@ -244,7 +257,9 @@ def test_a_mistake_is_shown_mended_and_the_code_is_copied_and_run(address):
         typed(page, "y[i] = sgmoid(x[i])*w[i]")
         waits_for(page, "The text has a mistake")
         error = page.find_element("id", "error").text.split("\n")
-        assert error[0] == "line 1, column 8: unknown function sgmoid; did you mean sigmoid?"
+        assert error[0] == "line 1, column 8: unknown function sgmoid; did you mean sigmoid? [D009]"
+        link = page.find_element("css selector", "#error a").get_attribute("href")
+        assert link.endswith("/guide/error-codes.html#d009-unknown-function")
         assert error[-1] == " " * 7 + "^"
         typed(page, "y[i] = sigmoid(x[i])*w[i]")
         waits_for(page, "Derived in")

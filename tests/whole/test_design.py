@@ -42,6 +42,7 @@ NAMED_COMMANDS = (
     "audit_table",
     "auditing",
     "cli",
+    "explaining",
     "graphing",
     "linting",
     "options",

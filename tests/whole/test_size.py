@@ -7,29 +7,29 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 84_700,
+    "derive": 85_400,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_400,
-    "derive/check": 4_900,
-    "derive/command": 3_700,
+    "derive/check": 5_000,
+    "derive/command": 3_900,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 5_900,
-    "derive/notation": 7_800,
+    "derive/module": 6_000,
+    "derive/notation": 8_100,
     "derive/program": 7_500,
     "derive/reports": 1_800,
     "derive/show": 2_400,
-    "derive/site": 2_200,
-    "derive/tracing": 8_900,
+    "derive/site": 2_300,
+    "derive/tracing": 9_000,
     "templates": 1_700,
-    "tests": 66_900,
+    "tests": 67_100,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -1,0 +1,19 @@
+"""The errors of PyTorch code that has no reading, wherever it is met."""
+
+from __future__ import annotations
+
+from derive.errors import DeriveError
+
+
+def unread(what: str) -> DeriveError:
+    """Return the error of a call, or of an argument of it, that has no reading."""
+    return DeriveError(what, kind="torch-call")
+
+
+def many() -> DeriveError:
+    """Return the error of elements whose number depends on the values of a mask."""
+    return DeriveError(
+        "the number of elements depends on the values of a mask, which is not supported; use "
+        "torch.where, or sum or average over all elements",
+        kind="data-dependent",
+    )
