@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+from derive.api import source
 from derive.auditing.forward import Subject, unjudged
 from derive.auditing.isolation import SECONDS, EndedError, isolated
 from derive.auditing.model import torch_function
 from derive.auditing.points import is_float
 from derive.auditing.report import Report
 from derive.auditing.verdict import AuditRequest, Reference
+from derive.errors import DeriveError
+from derive.tracing.read import read_torch
 
 
 def audit(
@@ -102,6 +106,8 @@ def audit_all(
         frozenset(n for n, name in enumerate(names) if name in set(constants)),
         explain,
     )
+    if _wrong:
+        _prepare_explanations()
     try:
         report, ended = isolated(given.report, seconds)
     except EndedError as error:
@@ -109,12 +115,22 @@ def audit_all(
             f"{given.subject.name} cannot be judged: the process {error} at the example inputs"
         ) from None
     if not report.right:
-        _import_for_explanations()
+        _wrong.append(given.subject.name)
     lines = tuple(f"the process {how} {part}".strip() for part, how in ended.items())
     return replace(report, fragile=(*report.fragile, *lines))
 
 
-def _import_for_explanations() -> None:
-    """Import what tracing a forward needs (seconds), so that forked processes inherit it."""
-    import torch._dynamo
-    import torch.fx.experimental.proxy_tensor  # noqa: F401
+_wrong: list[str] = []
+"""The Functions that this process found wrong: where one is, more are likely to be."""
+
+
+@cache
+def _prepare_explanations() -> None:
+    """Read and derive one line, so that forked processes inherit what torch and derive import.
+
+    An explanation imports hundreds of modules, which takes longer than the explanation itself.
+    """
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        source(read_torch(lambda x: x * x, torch.ones(2, 3)))
