@@ -18,7 +18,6 @@ from derive.auditing.model import torch_function
 from derive.auditing.points import is_float
 from derive.auditing.report import Report
 from derive.auditing.verdict import AuditRequest, Reference
-from derive.errors import DeriveError
 from derive.tracing.read import read_torch
 
 
