@@ -274,7 +274,7 @@ _ROWS = (
     _moves("clone", shape_rules.like),
     _moves("to", shape_rules.like, alias=Alias.SAME),
     _moves("diag_embed", shape_rules.diag_embed),
-    _moves("pad", shape_rules.pad),
+    _moves("pad", shape_rules.pad, at_positions=True),
     _moves("cat", shape_rules.cat),
     _moves("stack", shape_rules.stack),
     _moves("rt.stack", shape_rules.stack),

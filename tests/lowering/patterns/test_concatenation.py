@@ -375,3 +375,17 @@ def test_a_trace_serves_other_sizes():
     )
     a, b = torch.ones(2, 6), torch.zeros(2, 5)
     assert torch.equal(exported.module()(a, b), torch.cat((a, b), 1))
+
+
+FIXED = """\
+op f(v[l], w[k]) -> y
+e[m] = concat[m](amin[k](w[k])*v[m], size(m)*v[m], w[1]*v[m])
+y = sum[k](e[11]*w[k])*(w[0] - w[2])
+"""
+
+
+@pytest.mark.parametrize("length", [4, 6, 9, 13])
+def test_a_fixed_position_may_be_in_any_part(length):
+    """A gradient is padded to the length of a part only where the position is in this part."""
+    given = [torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (length, 3)]
+    assert torch.autograd.gradcheck(load(parse(FIXED)), given)
