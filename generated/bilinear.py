@@ -25,11 +25,8 @@ def _bilinear_forward(input1, input2, weight, bias):
     input1_input2 = (
         (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2, -1).to(low)
     )
-    return (
-        input1_input2 @ weight.flatten(1, 2).mT
-        if bias is None
-        else input1_input2 @ weight.flatten(1, 2).mT + bias
-    )
+    input1_input2_weight = input1_input2 @ weight.flatten(1, 2).mT
+    return input1_input2_weight if bias is None else input1_input2_weight + bias
 
 
 class _Bilinear(Function):

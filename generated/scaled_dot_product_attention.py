@@ -39,11 +39,8 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
-    S = (
-        (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        if attn_mask is None
-        else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-    )
+    scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+    S = scaled_query_key if attn_mask is None else attn_mask + scaled_query_key
     P = torch.softmax(S, -1)  # P[*b,i,j]
     return P.to(low) @ value
 
@@ -92,11 +89,8 @@ class _ScaledDotProductAttention(Function):
         query, key, value, G = rt.cast(low, query, key, value, G)
         attn_mask = rt.cast(wide, attn_mask)[0]
         needs = ctx.needs_input_grad
-        S = (
-            (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-            if attn_mask is None
-            else attn_mask + (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-        )
+        scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
+        S = scaled_query_key if attn_mask is None else attn_mask + scaled_query_key
         P = torch.softmax(S, -1)  # P[*b,i,j]
         if needs[0] or needs[1] or needs[3]:
             grad_P = G @ value.mT  # grad_P[*b,i,j]

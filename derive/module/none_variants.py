@@ -51,7 +51,7 @@ from derive.program.torch_ir import (
     subexpressions,
 )
 from derive.program.torch_ops import torch_op
-from derive.program.torch_printer import is_long
+from derive.program.torch_printer import fits, is_long
 from derive.program.types import ABSENT, Types
 
 Entry = tuple[Line, Needs]
@@ -300,10 +300,13 @@ class _Choice:
         chooses = has_choice(code)
         whole = replace(line, code=Conditional(test, found, code))
         alone = list(sites) == [code] or not (chooses or others.intersection(names_in(code)))
+        shorter = self._shortened(whole, found) if list(sites) == [code] else []
+        if shorter and _is_one_line(shorter[-1]) and not _is_one_line(whole):
+            return shorter
         if alone and _fits(whole):
             return [whole]
-        if list(sites) == [code]:
-            return self._shortened(whole, found)
+        if shorter:
+            return shorter
         before: list[Line] = []
         new: dict[Code, Code] = {}
         for site, left in sites.items():
@@ -355,6 +358,10 @@ def _is_pair(code: Code) -> bool:
 def _may_be_none(code: Code) -> bool:
     """True for a choice of which one branch is None."""
     return isinstance(code, Conditional) and NONE in (code.then, code.other)
+
+
+def _is_one_line(line: Line) -> bool:
+    return fits(f"{line.name} = ", line.code)
 
 
 def _fits(line: Line) -> bool:
