@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 
 if "DERIVE_CACHE" not in os.environ:
@@ -30,6 +31,13 @@ def op(request: pytest.FixtureRequest) -> Operation:
     found = catalog.find(request.param)
     assert found is not None
     return found
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Random numbers of a test do not depend on the tests before it."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
 
 
 def pytest_configure() -> None:
