@@ -4,7 +4,7 @@
     top[n] = maximum(boxes1[n,1], boxes2[n,1])
     right[n] = minimum(boxes1[n,2], boxes2[n,2])
     bottom[n] = minimum(boxes1[n,3], boxes2[n,3])
-    common[n] = where(right[n] > left[n] and bottom[n] > top[n], (right[n] − left[n])·(bottom[n] − top[n]), 0)
+    common[n] = relu(right[n] − left[n])·relu(bottom[n] − top[n])
     w1[n] = boxes1[n,2] − boxes1[n,0]
     h1[n] = boxes1[n,3] − boxes1[n,1]
     w2[n] = boxes2[n,2] − boxes2[n,0]
@@ -32,10 +32,10 @@ Gradients for reduction="mean", where G is the cotangent of average:
     grad_h1[n] = G·w1[n]·(iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) + 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·(w1[n]² + h1[n]²)))/size(n)
     grad_w1[n] = G·(h1[n]·iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) − 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·h1[n]·(1 + w1[n]²/h1[n]²)))/size(n)
     grad_common[n] = −G·(1 + iou[n])/(size(n)·(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps))
-    grad_bottom[n] = [left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(right[n] − left[n])
-    grad_right[n] = [left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(bottom[n] − top[n])
-    grad_top[n] = −[left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(right[n] − left[n])
-    grad_left[n] = −[left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(bottom[n] − top[n])
+    grad_bottom[n] = [bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
+    grad_right[n] = [right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
+    grad_top[n] = −[bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
+    grad_left[n] = −[right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
     grad_boxes1[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes2[n,0] < boxes1[n,0]]·grad_left[n] + grad_across[n]/2 − grad_w1[n] − [boxes1[n,0] < boxes2[n,0]]·grad_width[n]) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes2[n,1] < boxes1[n,1]]·grad_top[n] + grad_along[n]/2 − grad_h1[n] − [boxes1[n,1] < boxes2[n,1]]·grad_height[n]) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes1[n,2] < boxes2[n,2]]·grad_right[n] + grad_w1[n] + [boxes2[n,2] < boxes1[n,2]]·grad_width[n] + grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes1[n,3] < boxes2[n,3]]·grad_bottom[n] + grad_h1[n] + [boxes2[n,3] < boxes1[n,3]]·grad_height[n] + grad_along[n]/2)
     grad_boxes2[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes1[n,0] < boxes2[n,0]]·grad_left[n] − grad_w2[n] − [boxes2[n,0] < boxes1[n,0]]·grad_width[n] − grad_across[n]/2) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes1[n,1] < boxes2[n,1]]·grad_top[n] − grad_h2[n] − [boxes2[n,1] < boxes1[n,1]]·grad_height[n] − grad_along[n]/2) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes2[n,2] < boxes1[n,2]]·grad_right[n] + grad_w2[n] + [boxes1[n,2] < boxes2[n,2]]·grad_width[n] − grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes2[n,3] < boxes1[n,3]]·grad_bottom[n] + grad_h2[n] + [boxes1[n,3] < boxes2[n,3]]·grad_height[n] − grad_along[n]/2)
 
@@ -50,10 +50,10 @@ Gradients for reduction="sum", where G is the cotangent of total:
     grad_h1[n] = G·w1[n]·(iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) + 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·(w1[n]² + h1[n]²)))
     grad_w1[n] = G·(h1[n]·iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) − 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·h1[n]·(1 + w1[n]²/h1[n]²)))
     grad_common[n] = −G·(1 + iou[n])/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps)
-    grad_bottom[n] = [left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(right[n] − left[n])
-    grad_right[n] = [left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(bottom[n] − top[n])
-    grad_top[n] = −[left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(right[n] − left[n])
-    grad_left[n] = −[left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(bottom[n] − top[n])
+    grad_bottom[n] = [bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
+    grad_right[n] = [right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
+    grad_top[n] = −[bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
+    grad_left[n] = −[right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
     grad_boxes1[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes2[n,0] < boxes1[n,0]]·grad_left[n] + grad_across[n]/2 − grad_w1[n] − [boxes1[n,0] < boxes2[n,0]]·grad_width[n]) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes2[n,1] < boxes1[n,1]]·grad_top[n] + grad_along[n]/2 − grad_h1[n] − [boxes1[n,1] < boxes2[n,1]]·grad_height[n]) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes1[n,2] < boxes2[n,2]]·grad_right[n] + grad_w1[n] + [boxes2[n,2] < boxes1[n,2]]·grad_width[n] + grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes1[n,3] < boxes2[n,3]]·grad_bottom[n] + grad_h1[n] + [boxes2[n,3] < boxes1[n,3]]·grad_height[n] + grad_along[n]/2)
     grad_boxes2[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes1[n,0] < boxes2[n,0]]·grad_left[n] − grad_w2[n] − [boxes2[n,0] < boxes1[n,0]]·grad_width[n] − grad_across[n]/2) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes1[n,1] < boxes2[n,1]]·grad_top[n] − grad_h2[n] − [boxes2[n,1] < boxes1[n,1]]·grad_height[n] − grad_along[n]/2) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes2[n,2] < boxes1[n,2]]·grad_right[n] + grad_w2[n] + [boxes1[n,2] < boxes2[n,2]]·grad_width[n] − grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes2[n,3] < boxes1[n,3]]·grad_bottom[n] + grad_h2[n] + [boxes1[n,3] < boxes2[n,3]]·grad_height[n] − grad_along[n]/2)
 
@@ -68,10 +68,10 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_h1[n] = G[n]·w1[n]·(iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) + 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·(w1[n]² + h1[n]²)))
     grad_w1[n] = G[n]·(h1[n]·iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) − 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·h1[n]·(1 + w1[n]²/h1[n]²)))
     grad_common[n] = −G[n]·(1 + iou[n])/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps)
-    grad_bottom[n] = [left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(right[n] − left[n])
-    grad_right[n] = [left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(bottom[n] − top[n])
-    grad_top[n] = −[left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(right[n] − left[n])
-    grad_left[n] = −[left[n] < right[n] and top[n] < bottom[n]]·grad_common[n]·(bottom[n] − top[n])
+    grad_bottom[n] = [bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
+    grad_right[n] = [right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
+    grad_top[n] = −[bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
+    grad_left[n] = −[right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
     grad_boxes1[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes2[n,0] < boxes1[n,0]]·grad_left[n] + grad_across[n]/2 − grad_w1[n] − [boxes1[n,0] < boxes2[n,0]]·grad_width[n]) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes2[n,1] < boxes1[n,1]]·grad_top[n] + grad_along[n]/2 − grad_h1[n] − [boxes1[n,1] < boxes2[n,1]]·grad_height[n]) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes1[n,2] < boxes2[n,2]]·grad_right[n] + grad_w1[n] + [boxes2[n,2] < boxes1[n,2]]·grad_width[n] + grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes1[n,3] < boxes2[n,3]]·grad_bottom[n] + grad_h1[n] + [boxes2[n,3] < boxes1[n,3]]·grad_height[n] + grad_along[n]/2)
     grad_boxes2[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes1[n,0] < boxes2[n,0]]·grad_left[n] − grad_w2[n] − [boxes2[n,0] < boxes1[n,0]]·grad_width[n] − grad_across[n]/2) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes1[n,1] < boxes2[n,1]]·grad_top[n] − grad_h2[n] − [boxes2[n,1] < boxes1[n,1]]·grad_height[n] − grad_along[n]/2) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes2[n,2] < boxes1[n,2]]·grad_right[n] + grad_w2[n] + [boxes1[n,2] < boxes2[n,2]]·grad_width[n] − grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes2[n,3] < boxes1[n,3]]·grad_bottom[n] + grad_h2[n] + [boxes1[n,3] < boxes2[n,3]]·grad_height[n] − grad_along[n]/2)
 """
@@ -123,9 +123,7 @@ def _ciou_loss_forward(boxes1, boxes2, eps, reduction):
     left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
     bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
     top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
-    common = rt.where(
-        (left < right) & (top < bottom), (right - left) * (bottom - top), 0
-    )
+    common = (right - left).relu() * (bottom - top).relu()  # common[n]
     iou = common / (w1 * h1 + w2 * h2 - common + eps)  # iou[n]
     alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
     loss = apart + shape * alpha - iou + 1
@@ -155,20 +153,19 @@ class _CiouLoss(Function):
         h2 = boxes2.select(1, 3) - boxes2.select(1, 1)  # h2[n]
         right = torch.minimum(boxes1.select(1, 2), boxes2.select(1, 2))  # right[n]
         left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
-        right_minus_left = right - left
         bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
         top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
+        right_minus_left = right - left
+        relu_difference = right_minus_left.relu()
         bottom_minus_top = bottom - top
-        left_below_and_top_below = (left < right) & (top < bottom)
-        common = rt.where(
-            left_below_and_top_below, right_minus_left * bottom_minus_top, 0
-        )
+        relu_difference_with_bottom = bottom_minus_top.relu()
+        common = relu_difference * relu_difference_with_bottom  # common[n]
         w1_difference_plus_eps = w1 * h1 + w2 * h2 - common + eps
         iou = common / w1_difference_plus_eps  # iou[n]
         grad_common = -G * (1 + iou) / w1_difference_plus_eps  # grad_common[n]
         minus_grad_common = -grad_common
-        grad_left = rt.where(
-            left_below_and_top_below, minus_grad_common * bottom_minus_top, 0
+        grad_left = torch.ops.aten.threshold_backward(
+            minus_grad_common * relu_difference_with_bottom, right_minus_left, 0
         )
         width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
             boxes1.select(1, 0), boxes2.select(1, 0)
@@ -196,17 +193,17 @@ class _CiouLoss(Function):
         shape = 4 / math.pi**2 * w2_difference.square()  # shape[n]
         alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
         alpha_w2_difference = 8 * alpha * w2_difference
-        grad_top = rt.where(
-            left_below_and_top_below, minus_grad_common * right_minus_left, 0
+        grad_top = torch.ops.aten.threshold_backward(
+            minus_grad_common * relu_difference, bottom_minus_top, 0
         )
         grad_height = minus_two_G * height * apart / width_squared_sum  # grad_height[n]
         grad_along = twice_G * along / width_squared_sum  # grad_along[n]
         iou_quotient = iou / w1_difference_plus_eps
-        grad_right = rt.where(
-            left_below_and_top_below, grad_common * bottom_minus_top, 0
+        grad_right = torch.ops.aten.threshold_backward(
+            grad_common * relu_difference_with_bottom, right_minus_left, 0
         )
-        grad_bottom = rt.where(
-            left_below_and_top_below, grad_common * right_minus_left, 0
+        grad_bottom = torch.ops.aten.threshold_backward(
+            grad_common * relu_difference, bottom_minus_top, 0
         )
         masked_half_grad_left = torch.where(
             boxes1.select(1, 0) == boxes2.select(1, 0),

@@ -3,7 +3,8 @@
     centred[n,g] = reward[n,g] − mean[g′](reward[n,g′])
     advantage[n,g] = detach(centred[n,g]/(√(1/(size(g) − 1)·Σ[g′] centred[n,g′]²) + eps))
     ratio[n,g,t] = exp(logprob[n,g,t] − old_logprob[n,g,t])
-    gain[n,g,t] = minimum(ratio[n,g,t]·advantage[n,g], clamp(ratio[n,g,t], 1 − clip, 1 + clip)·advantage[n,g])
+    bound[n,g] = where(advantage[n,g] ≥ 0, 1 + clip, 1 − clip)
+    gain[n,g,t] = minimum(ratio[n,g,t]·advantage[n,g], bound[n,g]·advantage[n,g])
     far[n,g,t] = reference_logprob[n,g,t] − logprob[n,g,t]
     divergence[n,g,t] = exp(far[n,g,t]) − far[n,g,t] − 1
     answer[n,g] = 1/(Σ[t | mask[n,g,t]] 1)·Σ[t | mask[n,g,t]] (beta·divergence[n,g,t] − gain[n,g,t])
@@ -12,9 +13,8 @@
 Gradients, where G is the cotangent of loss:
 
     grad_far[n,g,t] = beta·[mask[n,g,t]]·G·(exp(far[n,g,t]) − 1)/(size(n)·size(g)·(Σₜ′ [mask[n,g,t′]]))
-    grad_ratio[n,g,t] = [mask[n,g,t]]·(−[1 − clip ≤ ratio[n,g,t] ≤ 1 + clip]·G·advantage[n,g]·([advantage[n,g]·clamp(ratio[n,g,t], 1 − clip, 1 + clip) < advantage[n,g]·ratio[n,g,t]] + [advantage[n,g]·ratio[n,g,t] = advantage[n,g]·clamp(ratio[n,g,t], 1 − clip, 1 + clip)]/2)/(size(n)·size(g)·(Σₜ′ [mask[n,g,t′]])) − G·advantage[n,g]·([advantage[n,g]·ratio[n,g,t] < advantage[n,g]·clamp(ratio[n,g,t], 1 − clip, 1 + clip)] + [advantage[n,g]·ratio[n,g,t] = advantage[n,g]·clamp(ratio[n,g,t], 1 − clip, 1 + clip)]/2)/(size(n)·size(g)·(Σₜ′ [mask[n,g,t′]])))
-    grad_logprob[n,g,t] = [mask[n,g,t]]·grad_ratio[n,g,t]·ratio[n,g,t] − grad_far[n,g,t]
-    grad_old_logprob[n,g,t] = −[mask[n,g,t]]·grad_ratio[n,g,t]·ratio[n,g,t]
+    grad_logprob[n,g,t] = −[mask[n,g,t]]·G·advantage[n,g]·ratio[n,g,t]·([advantage[n,g]·ratio[n,g,t] < advantage[n,g]·bound[n,g]] + [advantage[n,g]·ratio[n,g,t] = advantage[n,g]·bound[n,g]]/2)/(size(n)·size(g)·(Σₜ′ [mask[n,g,t′]])) − grad_far[n,g,t]
+    grad_old_logprob[n,g,t] = [mask[n,g,t]]·G·advantage[n,g]·ratio[n,g,t]·([advantage[n,g]·ratio[n,g,t] < advantage[n,g]·bound[n,g]] + [advantage[n,g]·ratio[n,g,t] = advantage[n,g]·bound[n,g]]/2)/(size(n)·size(g)·(Σₜ′ [mask[n,g,t′]]))
     grad_reference_logprob[n,g,t] = grad_far[n,g,t]
     grad_reward[n,g] = 0
 """
@@ -36,20 +36,14 @@ def _grpo_loss_forward(
     far = reference_logprob - logprob  # far[n,g,t]
     divergence = reuse.sub(reuse.sub(rt.guarded(far, mask, 1).exp(), far), 1)
     centred = reward - reward.mean(1, keepdim=True)  # centred[n,g]
-    any_any_mask = mask.any(2).any(1)
-    scaled_centred = centred.square().sum(1) / (logprob.shape[1] - 1)
-    scaled_centred_sum = (
-        torch.where(any_any_mask, scaled_centred, 1).sqrt() + eps
-    ).unsqueeze(1)
-    advantage = (
-        centred / rt.where(any_any_mask.unsqueeze(1), scaled_centred_sum, 1)
-    ).detach()
+    scaled_centred = centred.square().sum(1, keepdim=True) / (logprob.shape[1] - 1)
+    advantage = (centred / (eps + scaled_centred.sqrt())).detach()  # advantage[n,g]
     ratio = reuse.exp(reuse.masked_fill(logprob - old_logprob, ~mask, 1))
-    advantage_ratio = advantage.unsqueeze(2) * ratio
-    gain = reuse.minimum(
-        advantage_ratio,
-        reuse.mul(ratio.clamp(1 - clip, 1 + clip), advantage.unsqueeze(2)),
-    )
+    advantage_nonnegative = advantage >= 0
+    not_advantage = (~advantage_nonnegative).to(logprob.dtype)
+    bound = clip * (advantage_nonnegative.to(logprob.dtype) - not_advantage) + 1
+    ratio_advantage = reuse.mul(ratio, advantage.unsqueeze(2))
+    gain = reuse.minimum(ratio_advantage, (advantage * bound).unsqueeze(2))
     answer = (
         beta * rt.where(mask, divergence, 0).sum(2) - rt.where(mask, gain, 0).sum(2)
     ) / mask.sum(2).to(logprob.dtype)
@@ -82,7 +76,6 @@ class _GrpoLoss(Function):
     @staticmethod
     def backward(ctx, G):
         logprob, old_logprob, reference_logprob, reward, mask = ctx.saved_tensors
-        clip = ctx.clip
         given = rt.widened(logprob, old_logprob, reference_logprob, reward, G)
         logprob, old_logprob, reference_logprob, reward, G = given
         grad_logprob = grad_old_logprob = grad_reference_logprob = grad_reward = None
@@ -96,39 +89,33 @@ class _GrpoLoss(Function):
             )
         if needs[0] or needs[1]:
             centred = reward - reward.mean(1, keepdim=True)  # centred[n,g]
-            any_any_mask = mask.any(2).any(1)
-            scaled_centred = centred.square().sum(1) / (logprob.shape[1] - 1)
-            scaled_centred_sum = (
-                torch.where(any_any_mask, scaled_centred, 1).sqrt() + ctx.eps
-            ).unsqueeze(1)
-            advantage = (
-                centred / rt.where(any_any_mask.unsqueeze(1), scaled_centred_sum, 1)
-            ).detach()
+            scaled_centred = centred.square().sum(1, keepdim=True) / (
+                logprob.shape[1] - 1
+            )
+            advantage = (centred / (ctx.eps + scaled_centred.sqrt())).detach()
             ratio = reuse.exp(reuse.masked_fill(logprob - old_logprob, ~mask, 1))
-            one_minus_clip = 1 - clip
-            one_plus_clip = 1 + clip
-            clamped_ratio_advantage = reuse.mul(
-                ratio.clamp(one_minus_clip, one_plus_clip), advantage.unsqueeze(2)
+            advantage_nonnegative = advantage >= 0
+            bound = (
+                ctx.clip
+                * (
+                    advantage_nonnegative.to(G.dtype)
+                    - (~advantage_nonnegative).to(G.dtype)
+                )
+                + 1
             )
             advantage_ratio = advantage.unsqueeze(2) * ratio
-            masked_G = torch.where(
-                advantage_ratio == clamped_ratio_advantage,
-                0.5 * G * advantage.unsqueeze(2) / logprob_size_sum_of_mask,
+            advantage_bound = (advantage * bound).unsqueeze(2)
+            G_ratio = (
+                0.5 * G * advantage.unsqueeze(2) / logprob_size_sum_of_mask * ratio
+            )
+            masked_ratio_G = rt.where(
+                advantage_ratio < advantage_bound,
+                reuse.mul(ratio, G * advantage.unsqueeze(2) / logprob_size_sum_of_mask),
                 0,
             )
-            G_advantage_quotient = G * advantage.unsqueeze(2) / logprob_size_sum_of_mask
-            masked_G_with_ratio = rt.where(
-                clamped_ratio_advantage < advantage_ratio, G_advantage_quotient, 0
-            )
-            masked_G_with_advantage = rt.where(
-                advantage_ratio < clamped_ratio_advantage, G_advantage_quotient, 0
-            )
-            valid_ratio = (ratio >= one_minus_clip) & (ratio <= one_plus_clip)
-            neg_masked_G_sum = reuse.neg(
-                rt.where(valid_ratio, reuse.add(masked_G_with_ratio, masked_G), 0)
-            )
-            G_sum = reuse.add(masked_G_with_advantage, masked_G)
-            grad_ratio = rt.guarded(reuse.sub(neg_masked_G_sum, G_sum), mask, 0)
+            advantage_matches = advantage_ratio == advantage_bound
+            keep_where = rt.keep_where_(G_ratio, advantage_matches)
+            grad_old_logprob = rt.where(mask, reuse.add(masked_ratio_G, keep_where), 0)
         if needs[0] or needs[2]:
             far = reference_logprob - logprob  # far[n,g,t]
             exp_guarded_far_minus_one = reuse.sub(
@@ -142,11 +129,7 @@ class _GrpoLoss(Function):
                 0,
             )
         if needs[0]:
-            grad_logprob = reuse.sub(rt.where(mask, grad_ratio * ratio, 0), grad_far)
-        if needs[1]:
-            grad_old_logprob = rt.where(
-                mask, reuse.neg(reuse.mul(grad_ratio, ratio)), 0
-            )
+            grad_logprob = reuse.sub(-grad_old_logprob, grad_far)
         if needs[2]:
             grad_reference_logprob = grad_far
         if needs[3]:

@@ -3,11 +3,12 @@
     images[n,d] = image[n,d]/√(Σ[d′] image[n,d′]²)
     texts[n,d] = text[n,d]/√(Σ[d′] text[n,d′]²)
     logits[n,m] = bias + exp(log_scale)·Σ[d] images[n,d]·texts[m,d]
-    loss = −1/size(n)·Σₙₘ logsigmoid(where(n = m, logits[n,m], −logits[n,m]))
+    label[n,m] = 2·[n = m] − 1
+    loss = 1/size(n)·Σₙₘ softplus(−label[n,m]·logits[n,m])
 
 Gradients, where G is the cotangent of loss:
 
-    grad_logits[n,m] = G·([n ≠ m]·sigmoid(−logits[n,m]·(δ[n,m] − [n ≠ m])) − δ[n,m]·sigmoid(−logits[n,n]·(δ[n,n] − [n ≠ n])))/size(n)
+    grad_logits[n,m] = −G·label[n,m]·sigmoid(−logits[n,m]·label[n,m])/size(n)
     grad_texts[n,d] = exp(log_scale)·Σₘ grad_logits[m,n]·images[m,d]
     grad_images[n,d] = exp(log_scale)·Σₘ grad_logits[n,m]·texts[m,d]
     grad_image[n,d] = (grad_images[n,d] − images[n,d]·Σ[d′] grad_images[n,d′]·images[n,d′])/√(Σ[d′] image[n,d′]²)
@@ -33,16 +34,14 @@ def _siglip_loss_forward(image, text, log_scale, bias):
     texts = text.square().sum(1, keepdim=True).rsqrt() * text  # texts[n,d]
     images_texts = (images.to(low) @ texts.mT.to(low)).to(wide)
     logits = reuse.add(reuse.mul(images_texts, log_scale.exp()), bias)  # logits[n,m]
-    positions_of_image = rt.positions(image.shape[0], image)
-    off_diagonal = positions_of_image.unsqueeze(1) != positions_of_image
-    off_diagonal_sum = reuse.add(
-        reuse.neg(off_diagonal.to(image.dtype)),
-        image.new_full((image.shape[0],), 1).diag_embed(),
+    label = reuse.add(
+        image.new_full((image.shape[0], image.shape[0]), -1),
+        image.new_full((image.shape[0],), 2).diag_embed(),
+    ).to(torch.int64)
+    neg_label_logits = reuse.neg(reuse.mul(label.to(image.dtype), logits))
+    loss = (torch.nn.functional.softplus(neg_label_logits).sum() / image.shape[0]).to(
+        dtype
     )
-    logsigmoid_off_diagonal = torch.nn.functional.logsigmoid(
-        reuse.mul(off_diagonal_sum, logits)
-    )
-    loss = (-logsigmoid_off_diagonal.sum() / image.shape[0]).to(dtype)
     return loss, logits
 
 
@@ -72,17 +71,14 @@ class _SiglipLoss(Function):
             given = rt.cast(wide, image, text, log_scale, logits, G)
             image, text, log_scale, logits, G = given
             needs = ctx.needs_input_grad
-            positions_of_image = rt.positions(image.shape[0], G)
-            off_diagonal = positions_of_image.unsqueeze(1) != positions_of_image
-            off_diagonal_logits = (
-                (-off_diagonal.to(G.dtype))
-                .add_(G.new_full((image.shape[0],), 1).diag_embed())
-                .mul_(logits)
+            label = (
+                G.new_full(logits.shape, -1)
+                .add_(G.new_full((image.shape[0],), 2).diag_embed())
+                .to(torch.int64)
             )
-            keep_where = rt.keep_where_((-off_diagonal_logits).sigmoid_(), off_diagonal)
-            grad_logits = keep_where.add_(
-                (-(-off_diagonal_logits.diagonal(0, 0, 1)).sigmoid()).diag_embed()
-            ).mul_(G / image.shape[0])
+            to_label = label.to(G.dtype)
+            sigmoid_logits = (logits * to_label).neg_().sigmoid_()
+            grad_logits = to_label.mul_(-G / image.shape[0]).mul_(sigmoid_logits)
             if needs[0] or needs[1] or needs[2]:
                 rsqrt_text = text.square().sum(1, keepdim=True).rsqrt()
                 texts = rsqrt_text * text  # texts[n,d]
@@ -116,6 +112,10 @@ class _SiglipLoss(Function):
                 grad_bias = grad_logits.sum()
             return grad_image, grad_text, grad_log_scale, grad_bias
         image, text, log_scale, bias, G = rt.cast(wide, image, text, log_scale, bias, G)
+        label = (
+            G.new_full((image.shape[0], image.shape[0]), -1)
+            + G.new_full((image.shape[0],), 2).diag_embed()
+        ).to(torch.int64)
         rsqrt_image = image.square().sum(1, keepdim=True).rsqrt()
         images = rsqrt_image * image  # images[n,d]
         rsqrt_text = text.square().sum(1, keepdim=True).rsqrt()
@@ -126,20 +126,9 @@ class _SiglipLoss(Function):
             wide
         )
         logits = bias + exp_log_scale_low_images  # logits[n,m]
-        positions_of_image = rt.positions(image.shape[0], G)
-        off_diagonal = positions_of_image.unsqueeze(1) != positions_of_image
-        logits_off_diagonal = logits * (
-            -off_diagonal.to(G.dtype) + G.new_full((image.shape[0],), 1).diag_embed()
-        )
-        masked_logits = torch.where(off_diagonal, (-logits_off_diagonal).sigmoid(), 0)
-        grad_logits = (
-            G
-            / image.shape[0]
-            * (
-                masked_logits
-                + (-(-logits_off_diagonal.diagonal(0, 0, 1)).sigmoid()).diag_embed()
-            )
-        )
+        to_label = label.to(G.dtype)
+        sigmoid_logits = (-logits * to_label).sigmoid()
+        grad_logits = -G / image.shape[0] * to_label * sigmoid_logits
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_logits_low_images = (grad_logits.mT.to(low) @ low_images).to(wide)
         if ctx.needs_input_grad[0]:

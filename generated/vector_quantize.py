@@ -6,8 +6,8 @@
     quantized[n,d] = input[n,d] + detach(code[n,d] − input[n,d])
     loss = mean[n,d]((detach(input[n,d]) − code[n,d])²) + commitment·mean[n,d]((input[n,d] − detach(code[n,d]))²)
 
-Gradients, where G_quantized is the cotangent of quantized and G_loss is the
-cotangent of loss:
+Gradients, where G_loss is the cotangent of loss and G_quantized is the cotangent of
+quantized:
 
     grad_input[n,d] = G_quantized[n,d] + 2·commitment·G_loss·(input[n,d] − detach(code[n,d]))/(size(n)·size(d))
     grad_codebook[k,d] = −2·G_loss·meanₙ(δ[k,index[n]]·(detach(input[n,d]) − code[n,d]))/size(d)
@@ -42,12 +42,12 @@ def _vector_quantize_forward(input, codebook, commitment):
     distance = reuse.clamp_min(input_centred_difference, 0)  # distance[n,k]
     index = distance.min(1).indices
     code = codebook.index_select(0, index)  # code[n,d]
-    quantized = (input + (code - input).detach()).to(dtype)
     loss = (
         commitment * reuse.square(input - code.detach()).sum()
         + reuse.square(input.detach() - code).sum()
     ) / (input.shape[0] * input.shape[1])
-    return quantized, loss.to(dtype), index
+    quantized = (input + reuse.sub(code, input).detach()).to(dtype)
+    return loss.to(dtype), quantized, index
 
 
 class _VectorQuantize(Function):
@@ -62,12 +62,12 @@ class _VectorQuantize(Function):
         ctx.save_for_backward(input, codebook, index)
 
     @staticmethod
-    def backward(ctx, G_quantized, G_loss, _grad_index):
+    def backward(ctx, G_loss, G_quantized, _grad_index):
         input, codebook, index = ctx.saved_tensors
-        given = rt.widened(input, codebook, G_quantized, G_loss)
-        input, codebook, G_quantized, G_loss = given
+        given = rt.widened(input, codebook, G_loss, G_quantized)
+        input, codebook, G_loss, G_quantized = given
         grad_input = grad_codebook = None
-        reuse = rt.reuse(G_quantized, G_loss)
+        reuse = rt.reuse(G_loss, G_quantized)
         code = codebook.index_select(0, index)  # code[n,d]
         if ctx.needs_input_grad[0]:
             scaled_G_loss = (
@@ -78,7 +78,7 @@ class _VectorQuantize(Function):
             )
         if ctx.needs_input_grad[1]:
             scaled_G_loss_with_input = -2 * G_loss / (input.shape[0] * input.shape[1])
-            zeros_like_codebook = G_quantized.new_zeros(codebook.shape)
+            zeros_like_codebook = G_loss.new_zeros(codebook.shape)
             grad_codebook = reuse.mul(
                 reuse.index_add(zeros_like_codebook, 0, index, input.detach() - code),
                 scaled_G_loss_with_input,
@@ -89,7 +89,7 @@ class _VectorQuantize(Function):
 def vector_quantize(
     input: torch.Tensor, codebook: torch.Tensor, *, commitment: float = 0.25
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns quantized[n,d], loss and index[n] of input[n,d] and codebook[k,d].
+    """Returns loss, quantized[n,d] and index[n] of input[n,d] and codebook[k,d].
 
     A TypeError or ValueError names the argument that does not fit.
     """

@@ -2,36 +2,33 @@
 
     rate[*p] = log(dispersion[*p] + mean[*p] + eps)
     zeros[*p] = dispersion[*p]·(log(dispersion[*p] + eps) − rate[*p]) − logits[*p]
-    none[*p] = softplus(zeros[*p])
+    at_zero[*p] = softplus(zeros[*p])
     ways[*p] = lgamma(counts[*p] + dispersion[*p]) − lgamma(dispersion[*p]) − lgamma(counts[*p] + 1)
-    some[*p] = zeros[*p] + counts[*p]·(log(mean[*p] + eps) − rate[*p]) + ways[*p]
-    loss[*p] = softplus(−logits[*p]) − where(counts[*p] < eps, none[*p], some[*p])
+    above[*p] = zeros[*p] + counts[*p]·(log(mean[*p] + eps) − rate[*p]) + ways[*p]
+    loss[*p] = softplus(−logits[*p]) − where(counts[*p] = 0, at_zero[*p], above[*p])
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_zeros[*p] = −G·where(counts[*p] ≥ eps, 1, sigmoid(zeros[*p]))/size(p)
-    grad_mean[*p] = [counts[*p] ≥ eps]·G·counts[*p]·(1/(mean[*p] + dispersion[*p] + eps) − 1/(mean[*p] + eps))/size(p) − grad_zeros[*p]·dispersion[*p]/(mean[*p] + dispersion[*p] + eps)
-    grad_dispersion[*p] = [counts[*p] ≥ eps]·G·(counts[*p]/(mean[*p] + dispersion[*p] + eps) + digamma(dispersion[*p]) − digamma(dispersion[*p] + counts[*p]))/size(p) + grad_zeros[*p]·(dispersion[*p]·(1/(dispersion[*p] + eps) − 1/(mean[*p] + dispersion[*p] + eps)) + log(dispersion[*p] + eps) − rate[*p])
+    grad_zeros[*p] = −G·where(counts[*p] = 0, sigmoid(zeros[*p]), 1)/size(p)
+    grad_mean[*p] = G·counts[*p]·(1/(mean[*p] + dispersion[*p] + eps) − 1/(mean[*p] + eps))/size(p) − grad_zeros[*p]·dispersion[*p]/(mean[*p] + dispersion[*p] + eps)
+    grad_dispersion[*p] = [counts[*p] ≠ 0]·G·(counts[*p]/(mean[*p] + dispersion[*p] + eps) + digamma(dispersion[*p]) − digamma(dispersion[*p] + counts[*p]))/size(p) + grad_zeros[*p]·(dispersion[*p]·(1/(dispersion[*p] + eps) − 1/(mean[*p] + dispersion[*p] + eps)) + log(dispersion[*p] + eps) − rate[*p])
     grad_logits[*p] = −(grad_zeros[*p] + G·sigmoid(−logits[*p])/size(p))
-    grad_counts[*p] = [counts[*p] ≥ eps]·G·(digamma(1 + counts[*p]) − (log(mean[*p] + eps) − rate[*p]) − digamma(dispersion[*p] + counts[*p]))/size(p)
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
-    grad_zeros[*p] = −G·where(counts[*p] ≥ eps, 1, sigmoid(zeros[*p]))
-    grad_mean[*p] = [counts[*p] ≥ eps]·G·counts[*p]·(1/(mean[*p] + dispersion[*p] + eps) − 1/(mean[*p] + eps)) − grad_zeros[*p]·dispersion[*p]/(mean[*p] + dispersion[*p] + eps)
-    grad_dispersion[*p] = [counts[*p] ≥ eps]·G·(counts[*p]/(mean[*p] + dispersion[*p] + eps) + digamma(dispersion[*p]) − digamma(dispersion[*p] + counts[*p])) + grad_zeros[*p]·(dispersion[*p]·(1/(dispersion[*p] + eps) − 1/(mean[*p] + dispersion[*p] + eps)) + log(dispersion[*p] + eps) − rate[*p])
+    grad_zeros[*p] = −G·where(counts[*p] = 0, sigmoid(zeros[*p]), 1)
+    grad_mean[*p] = G·counts[*p]·(1/(mean[*p] + dispersion[*p] + eps) − 1/(mean[*p] + eps)) − grad_zeros[*p]·dispersion[*p]/(mean[*p] + dispersion[*p] + eps)
+    grad_dispersion[*p] = [counts[*p] ≠ 0]·G·(counts[*p]/(mean[*p] + dispersion[*p] + eps) + digamma(dispersion[*p]) − digamma(dispersion[*p] + counts[*p])) + grad_zeros[*p]·(dispersion[*p]·(1/(dispersion[*p] + eps) − 1/(mean[*p] + dispersion[*p] + eps)) + log(dispersion[*p] + eps) − rate[*p])
     grad_logits[*p] = −(grad_zeros[*p] + G·sigmoid(−logits[*p]))
-    grad_counts[*p] = [counts[*p] ≥ eps]·G·(digamma(1 + counts[*p]) − (log(mean[*p] + eps) − rate[*p]) − digamma(dispersion[*p] + counts[*p]))
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
-    grad_zeros[*p] = −G[*p]·where(counts[*p] ≥ eps, 1, sigmoid(zeros[*p]))
-    grad_mean[*p] = [counts[*p] ≥ eps]·G[*p]·counts[*p]·(1/(mean[*p] + dispersion[*p] + eps) − 1/(mean[*p] + eps)) − grad_zeros[*p]·dispersion[*p]/(mean[*p] + dispersion[*p] + eps)
-    grad_dispersion[*p] = [counts[*p] ≥ eps]·G[*p]·(counts[*p]/(mean[*p] + dispersion[*p] + eps) + digamma(dispersion[*p]) − digamma(dispersion[*p] + counts[*p])) + grad_zeros[*p]·(dispersion[*p]·(1/(dispersion[*p] + eps) − 1/(mean[*p] + dispersion[*p] + eps)) + log(dispersion[*p] + eps) − rate[*p])
+    grad_zeros[*p] = −G[*p]·where(counts[*p] = 0, sigmoid(zeros[*p]), 1)
+    grad_mean[*p] = G[*p]·counts[*p]·(1/(mean[*p] + dispersion[*p] + eps) − 1/(mean[*p] + eps)) − grad_zeros[*p]·dispersion[*p]/(mean[*p] + dispersion[*p] + eps)
+    grad_dispersion[*p] = [counts[*p] ≠ 0]·G[*p]·(counts[*p]/(mean[*p] + dispersion[*p] + eps) + digamma(dispersion[*p]) − digamma(dispersion[*p] + counts[*p])) + grad_zeros[*p]·(dispersion[*p]·(1/(dispersion[*p] + eps) − 1/(mean[*p] + dispersion[*p] + eps)) + log(dispersion[*p] + eps) − rate[*p])
     grad_logits[*p] = −(grad_zeros[*p] + G[*p]·sigmoid(−logits[*p]))
-    grad_counts[*p] = [counts[*p] ≥ eps]·G[*p]·(digamma(1 + counts[*p]) − (log(mean[*p] + eps) − rate[*p]) − digamma(dispersion[*p] + counts[*p]))
 """
 # mypy: ignore-errors
 
@@ -54,27 +51,29 @@ def _zinb_loss_reduced(loss, reduction):
 
 def _zinb_loss_forward(mean, dispersion, logits, counts, eps, reduction):
     reuse = rt.reuse(mean, dispersion, logits, counts)
-    dtype = rt.autocast_float32(mean, dispersion, logits, counts)
-    mean, dispersion, logits, counts = rt.widened(mean, dispersion, logits, counts)
+    dtype = rt.autocast_float32(mean, dispersion, logits)
+    mean, dispersion, logits = rt.widened(mean, dispersion, logits)
     rate = reuse.log(reuse.add(mean + dispersion, eps))  # rate[*p]
     zeros = reuse.sub(
         reuse.mul(reuse.sub(reuse.log(dispersion + eps), rate), dispersion), logits
     )
-    none = torch.nn.functional.softplus(zeros)  # none[*p]
-    counts_below = counts < eps
-    not_counts_below = ~counts_below
+    at_zero = torch.nn.functional.softplus(zeros)  # at_zero[*p]
+    counts_nonzero = counts != 0
     mean_difference = reuse.sub(
-        reuse.log(reuse.masked_fill(mean + eps, ~not_counts_below, 1)), rate
+        reuse.log(reuse.masked_fill(mean + eps, ~counts_nonzero, 1)), rate
     )
-    lgamma_counts = reuse.lgamma(reuse.masked_fill(1 + counts, ~not_counts_below, 1))
-    masked_sum = reuse.masked_fill(dispersion + counts, ~not_counts_below, 1)
-    lgamma_safe_dispersion = reuse.lgamma(torch.where(not_counts_below, dispersion, 1))
+    to_counts = counts.to(mean.dtype)
+    masked_sum = reuse.masked_fill(dispersion + to_counts, ~counts_nonzero, 1)
+    safe_one_plus_counts = torch.where(counts_nonzero, 1 + counts, 1)
+    to_counts_with_mean = safe_one_plus_counts.to(mean.dtype)
+    lgamma_safe_dispersion = reuse.lgamma(torch.where(counts_nonzero, dispersion, 1))
     ways = reuse.sub(
-        reuse.sub(reuse.lgamma(masked_sum), lgamma_safe_dispersion), lgamma_counts
+        reuse.sub(reuse.lgamma(masked_sum), lgamma_safe_dispersion),
+        reuse.lgamma(to_counts_with_mean),
     )
-    some = reuse.add(reuse.addcmul(zeros, counts, mean_difference), ways)  # some[*p]
+    above = reuse.add(reuse.addcmul(zeros, to_counts, mean_difference), ways)
     loss = reuse.sub(
-        torch.nn.functional.softplus(-logits), rt.where(counts_below, none, some)
+        torch.nn.functional.softplus(-logits), torch.where(counts == 0, at_zero, above)
     )
     return _zinb_loss_reduced(loss, reduction).to(dtype)
 
@@ -92,67 +91,49 @@ class _ZinbLoss(Function):
     def backward(ctx, G):
         mean, dispersion, logits, counts = ctx.saved_tensors
         eps = ctx.eps
-        given = rt.widened(mean, dispersion, logits, counts, G)
-        mean, dispersion, logits, counts, G = given
-        grad_mean = grad_dispersion = grad_logits = grad_counts = None
+        mean, dispersion, logits, G = rt.widened(mean, dispersion, logits, G)
+        grad_mean = grad_dispersion = grad_logits = None
         reuse = rt.reuse(G)
-        needs = ctx.needs_input_grad
         G = G / math.prod(mean.shape) if ctx.reduction == "mean" else G
         mean_sum = reuse.add(mean + dispersion, eps)
         rate = mean_sum.log()  # rate[*p]
-        counts_below = counts < eps
-        if needs[0] or needs[1] or needs[2]:
-            dispersion_plus_eps = dispersion + eps
-            log_sum_difference = reuse.sub(dispersion_plus_eps.log(), rate)
-            zeros = reuse.sub(dispersion * log_sum_difference, logits)  # zeros[*p]
-            grad_zeros = reuse.mul(rt.where(counts_below, reuse.sigmoid(zeros), 1), -G)
-        if needs[0] or needs[1] or needs[3]:
-            not_counts_below = ~counts_below
-        if needs[0] or needs[1]:
-            guarded_mean_sum = rt.guarded(mean_sum, not_counts_below, 1)
-        if needs[0] or needs[3]:
-            guarded_mean = rt.guarded(mean + eps, not_counts_below, 1)
-        if needs[1] or needs[3]:
-            digamma_guarded_sum = reuse.digamma(
-                rt.guarded(dispersion + counts, not_counts_below, 1)
-            )
-        if needs[0]:
-            G_counts_mean_sum = reuse.mul(
-                G * counts, reuse.sub(1 / guarded_mean_sum, 1 / guarded_mean)
+        dispersion_plus_eps = dispersion + eps
+        log_sum_difference = reuse.sub(dispersion_plus_eps.log(), rate)
+        zeros = reuse.sub(dispersion * log_sum_difference, logits)  # zeros[*p]
+        grad_zeros = reuse.mul(
+            reuse.masked_fill(reuse.sigmoid(zeros), ~(counts == 0), 1), -G
+        )
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            counts_nonzero = counts != 0
+            guarded_mean_sum = rt.guarded(mean_sum, counts_nonzero, 1)
+            to_counts = counts.to(G.dtype)
+        if ctx.needs_input_grad[0]:
+            inverse_guarded_mean = 1 / rt.guarded(mean + eps, counts_nonzero, 1)
+            G_to_counts_mean_sum = reuse.mul(
+                G * to_counts, reuse.sub(1 / guarded_mean_sum, inverse_guarded_mean)
             )
             grad_mean = reuse.sub(
-                rt.where(not_counts_below, G_counts_mean_sum, 0),
+                rt.keep_where_(G_to_counts_mean_sum, counts_nonzero),
                 reuse.div(grad_zeros * dispersion, mean_sum),
             )
-        if needs[1]:
-            digamma_dispersion = rt.guarded(dispersion, not_counts_below, 1).digamma()
-            counts_difference = reuse.sub(
-                reuse.add(counts / guarded_mean_sum, digamma_dispersion),
-                digamma_guarded_sum,
-            )
-            masked_counts_G = rt.where(
-                not_counts_below, reuse.mul(counts_difference, G), 0
+        if ctx.needs_input_grad[1]:
+            guarded_sum = rt.guarded(dispersion + to_counts, counts_nonzero, 1)
+            digamma_dispersion = rt.guarded(dispersion, counts_nonzero, 1).digamma()
+            to_counts_sum = reuse.add(to_counts / guarded_mean_sum, digamma_dispersion)
+            to_counts_sum_G = reuse.mul(
+                reuse.sub(to_counts_sum, reuse.digamma(guarded_sum)), G
             )
             dispersion_difference = reuse.sub(1 / dispersion_plus_eps, 1 / mean_sum)
             grad_dispersion = reuse.addcmul(
-                masked_counts_G,
+                rt.keep_where_(to_counts_sum_G, counts_nonzero),
                 grad_zeros,
                 reuse.addcmul(log_sum_difference, dispersion, dispersion_difference),
             )
-        if needs[2]:
+        if ctx.needs_input_grad[2]:
             grad_logits = reuse.neg(
                 reuse.addcmul(grad_zeros, G, reuse.sigmoid(-logits))
             )
-        if needs[3]:
-            guarded_mean_difference = reuse.sub(reuse.log(guarded_mean), rate)
-            digamma_counts = reuse.digamma(rt.guarded(1 + counts, not_counts_below, 1))
-            digamma_counts_difference = reuse.sub(
-                reuse.sub(digamma_counts, guarded_mean_difference), digamma_guarded_sum
-            )
-            grad_counts = rt.where(
-                not_counts_below, reuse.mul(digamma_counts_difference, G), 0
-            )
-        return grad_mean, grad_dispersion, grad_logits, grad_counts, None, None
+        return grad_mean, grad_dispersion, grad_logits, None, None, None
 
 
 _OPTIONS = "mean", "sum", "none"
@@ -168,13 +149,16 @@ def zinb_loss(
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
     """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of mean[*p],
-    dispersion[*p], logits[*p] and counts[*p].
+    dispersion[*p], logits[*p] and counts[*p] (int64).
 
     A TypeError or ValueError names the argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "zinb_loss: eps")
     if (
-        not rt.floating(mean, dispersion, logits, counts)
+        not rt.floating(mean, dispersion, logits)
+        or not isinstance(counts, torch.Tensor)
+        or counts.dtype != torch.int64
+        or counts.device != mean.device
         or dispersion.shape != mean.shape
         or logits.shape != mean.shape
         or counts.shape != mean.shape
@@ -182,7 +166,7 @@ def zinb_loss(
         or reduction not in _OPTIONS
     ):
         signature = (
-            "mean[*p], dispersion[*p], logits[*p], counts[*p]; "
+            "mean[*p], dispersion[*p], logits[*p], counts[*p]: int64; "
             "reduction in mean|sum|none"
         )
         raise rt.explained(
