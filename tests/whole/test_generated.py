@@ -714,3 +714,18 @@ def test_a_class_out_of_range_is_an_error_and_never_wraps(wrong, reduction):
 def test_a_row_out_of_range_is_an_error_and_never_wraps(wrong):
     with pytest.raises((IndexError, RuntimeError)):
         generated("embedding")(torch.tensor([0, wrong]), f64)
+
+
+def test_who_die_at_the_same_time_are_at_risk_together():
+    """Where differences in time have no meaning: the loss jumps there."""
+    time = torch.tensor([3, 1, 3, 2, 2, 4], dtype=torch.float64)
+    event = torch.tensor([True, False, True, True, True, False])
+    ours, theirs = (uniform((6,), -1, 1).requires_grad_() for _ in range(2))
+    result, expected = (
+        generated("cox_loss")(ours, time, event),
+        own("cox_loss")(theirs, time, event),
+    )
+    assert_same(result, expected, "value")
+    result.backward()
+    expected.backward()
+    assert_same(ours.grad, theirs.grad, "gradient")
