@@ -87,9 +87,12 @@ def cox(log_hazard: Tensor, time: Tensor, event: Tensor) -> Tensor:
 
 def zinb(mean: Tensor, dispersion: Tensor, logits: Tensor, counts: Tensor, eps: float,
          reduction: str) -> Tensor:  # fmt: skip
-    counted = NegativeBinomial(dispersion, logits=mean.log() - dispersion.log()).log_prob(counts)
+    counted = NegativeBinomial(dispersion, logits=mean.log() - dispersion.log()).log_prob(
+        counts.to(mean)
+    )
     some = F.logsigmoid(-logits) + counted
-    return -reduced(torch.where(counts > 0, some, some.logaddexp(F.logsigmoid(logits))), reduction)
+    either = some.logaddexp(F.logsigmoid(logits))
+    return -reduced(torch.where(counts > 0, some, either), reduction)
 
 
 def crps(loc: Tensor, scale: Tensor, target: Tensor, reduction: str) -> Tensor:
@@ -105,13 +108,6 @@ def siglip(image: Tensor, text: Tensor, log_scale: Tensor, bias: Tensor) -> Tens
     return F.softplus(-labels * (log_scale.exp() * cosines + bias)).sum(1).mean()
 
 
-def barlow_twins(first: Tensor, second: Tensor, weight: float, eps: float) -> Tensor:
-    x, y = (F.batch_norm(z, None, None, training=True, eps=eps) for z in (first, second))
-    c = x.T @ y / len(x)
-    off = c - torch.diag(c.diagonal())
-    return (c.diagonal() - 1).square().sum() + weight * off.square().sum()
-
-
 def vicreg(first: Tensor, second: Tensor, invariance: float, variance: float, covariance: float,
            eps: float) -> Tensor:  # fmt: skip
     near = F.mse_loss(first, second)
@@ -119,22 +115,6 @@ def vicreg(first: Tensor, second: Tensor, invariance: float, variance: float, co
     each = [torch.cov(x.T) for x in (first, second)]
     off = [(c - torch.diag(c.diagonal())).square().sum() / len(c) for c in each]
     return invariance * near + variance * spread + covariance * sum(off)
-
-
-def ssim(first: Tensor, second: Tensor, window: Tensor, data_range: float) -> Tensor:
-    channels = first.shape[1]
-
-    def blurred(x: Tensor) -> Tensor:
-        return F.conv2d(x, window.expand(channels, 1, *window.shape), groups=channels)
-
-    m, k = blurred(first), blurred(second)
-    s, t, both = (
-        blurred(x * y) - p * q
-        for x, y, p, q in ((first, first, m, m), (second, second, k, k), (first, second, m, k))
-    )
-    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
-    light = (2 * m * k + c1) / (m * m + k * k + c1)
-    return 1 - (light * (2 * both + c2) / (s + t + c2)).mean()
 
 
 # ---------------------------------------------------------------------------------------- layers
@@ -147,14 +127,6 @@ def latent(
     shared = key[:, None].expand(-1, q.shape[1], -1, -1)
     queries, keys = torch.cat((q, turned), -1), torch.cat((K, shared), -1)
     return attend(queries, keys, V, torch.ones(q.shape[2], key.shape[1], dtype=torch.bool).tril())
-
-
-def differential(q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, v: Tensor, *lambdas: Tensor,
-                 lambda_init: float) -> Tensor:  # fmt: skip
-    a, b, c, d = lambdas
-    weight = torch.exp(a @ b) - torch.exp(c @ d) + lambda_init
-    mask = torch.ones(q1.shape[-2], k1.shape[-2], dtype=torch.bool).tril()
-    return attend(q1, k1, v, mask) - weight * attend(q2, k2, v, mask)
 
 
 def response_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -178,7 +150,8 @@ def dora(x: Tensor, weight: Tensor, A: Tensor, B: Tensor, magnitude: Tensor, bia
 
 
 def lennard_jones(x: Tensor, sigma: float, epsilon: float) -> Tensor:
-    r = sigma / F.pdist(x)
+    n, m = torch.triu_indices(len(x), len(x), 1)
+    r = sigma / (x[n] - x[m]).norm(dim=1)
     return 4 * epsilon * (r**12 - r**6).sum()
 
 
@@ -200,26 +173,9 @@ def rendered(density: Tensor, colour: Tensor, length: Tensor) -> Tensor:
     return torch.einsum("rs,rsc->rc", alpha * before, colour)
 
 
-class Rounded(torch.autograd.Function):
-    """round, through which the gradient passes."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.round()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
-
-
-def lsq(x: Tensor, step: Tensor, low: float, high: float, gradient_scale: float) -> Tensor:
-    s = step * gradient_scale + (step - step * gradient_scale).detach()
-    return Rounded.apply((x / s).clamp(low, high)) * s
-
-
 def nearest(x: Tensor, codebook: Tensor, commitment: float) -> Tensor:
-    code = F.embedding(torch.cdist(x, codebook).argmin(1), codebook)
-    return x + (code - x).detach()
+    code = codebook[(x[:, None] - codebook).norm(dim=2).argmin(1)]
+    return F.mse_loss(code, x.detach()) + commitment * F.mse_loss(x, code.detach())
 
 
 OWN: dict[str, Callable[..., Any]] = {
@@ -232,18 +188,14 @@ OWN: dict[str, Callable[..., Any]] = {
     "zinb_loss": zinb,
     "gaussian_crps": crps,
     "siglip_loss": siglip,
-    "barlow_twins_loss": barlow_twins,
     "vicreg_loss": vicreg,
-    "ssim_loss": ssim,
     "latent_attention": latent,
-    "differential_attention": differential,
     "global_response_norm": response_norm,
     "lora_linear": lora,
     "dora_linear": dora,
     "lennard_jones": lennard_jones,
     "covariance_of_quaternion": covariance,
     "volume_rendering": rendered,
-    "lsq_quantize": lsq,
     "vector_quantize": nearest,
 }
 
@@ -259,7 +211,7 @@ def boxes(seed: int) -> Tensor:
 
 
 def of_each_reduction() -> Iterator[Case]:
-    counts = torch.tensor([[0.0, 2, 5, 0], [1, 0, 0, 7], [3, 1, 0, 0]], dtype=torch.float64)
+    counts = torch.tensor([[0, 2, 5, 0], [1, 0, 0, 7], [3, 1, 0, 0]])
     answers = [
         torch.tensor([True, False, True]),
         mask_of(3, 1, 4, size=4),
@@ -282,7 +234,7 @@ def of_each_reduction() -> Iterator[Case]:
                 (),
             ),
             ("ciou_loss", [boxes(0), boxes(7)], {"eps": 1e-7}, ()),
-            ("zinb_loss", [*zeros, uniform((3, 4), -1, 1, 3), counts], {"eps": 1e-14}, (3,)),
+            ("zinb_loss", [*zeros, uniform((3, 4), -1, 1, 3), counts], {"eps": 1e-14}, ()),
             (
                 "gaussian_crps",
                 [uniform((3, 4), -1, 1), uniform((3, 4), 0.4, 2, 1), uniform((3, 4), -1, 1, 2)],
@@ -303,7 +255,6 @@ def of_each_reduction() -> Iterator[Case]:
 def trained() -> Iterator[Case]:
     tokens = mask_of(4, 2, 3, 1, 4, 3, size=4).unflatten(0, (2, 3))
     event = torch.tensor([True, False, True, True, False])
-    window = uniform((2, 3), 0.1, 1, 2)
     for name, tensors, options, opaque in (
         (
             "grpo_loss",
@@ -311,9 +262,8 @@ def trained() -> Iterator[Case]:
             {"clip": 0.1, "beta": 0.3, "eps": 1e-3},
             (3,),
         ),
-        ("cox_loss", [uniform((5,), -1, 1), distinct((5,), 1).abs().floor(), event], {}, (1,)),
+        ("cox_loss", [uniform((5,), -1, 1), distinct((5,), 1), event], {}, (1,)),
         ("siglip_loss", several((3, 4), (3, 4), (), ()), {}, ()),
-        ("barlow_twins_loss", several((5, 3), (5, 3)), {"weight": 0.3, "eps": 1e-5}, ()),
         (
             "vicreg_loss",
             several((5, 3), (5, 3)),
@@ -321,21 +271,9 @@ def trained() -> Iterator[Case]:
             (),
         ),
         (
-            "ssim_loss",
-            [*several((2, 3, 4, 5), (2, 3, 4, 5), low=0), window / window.sum()],
-            {"data_range": 1.0},
-            (),
-        ),
-        (
             "latent_attention",
             several((2, 3, 4, 5), (2, 3, 4, 6), (2, 4, 7), (2, 4, 6), (3, 5, 7), (3, 8, 7)),
             {},
-            (),
-        ),
-        (
-            "differential_attention",
-            several(*[(2, 4, 5)] * 4, (2, 4, 6), *[(5,)] * 4),
-            {"lambda_init": 0.6},
             (),
         ),
         ("global_response_norm", several((2, 3, 4, 5), (5,), (5,)), {"eps": 1e-3}, ()),
@@ -345,13 +283,7 @@ def trained() -> Iterator[Case]:
         ("lennard_jones", [distinct((5, 3), 1)], {"sigma": 0.4, "epsilon": 1.3}, ()),
         ("covariance_of_quaternion", [uniform((5, 4), -1, 1), uniform((5, 3), 0.3, 2, 1)], {}, ()),
         ("volume_rendering", several((3, 4), (3, 4, 2), (3, 4), low=0.1), {}, ()),
-        (
-            "lsq_quantize",
-            [distinct((4, 5), 2), torch.tensor(0.21, dtype=torch.float64)],
-            {"low": -3.0, "high": 2.0, "gradient_scale": 0.4},
-            (),
-        ),
-        ("vector_quantize", several((5, 3), (4, 3)), {"commitment": 0.4}, (1,)),
+        ("vector_quantize", several((5, 3), (4, 3)), {"commitment": 0.4}, ()),
     ):
         given = [0 if x is None else list(x.shape) for x in tensors]
         yield Case(
